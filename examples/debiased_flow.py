@@ -51,7 +51,7 @@ for axis, debiased in zip(axes, (False, True), strict=True):
     length = torch.pdist(points).mean() / torch.pdist(target).mean()
     name = "debiased" if debiased else "with entropy"
     print(f"{name}: loss {value:.4f}, mean distance {length:.0%} of the target's")
-    aligned = ugw.plots.aligned(result.plan.T, target, points)
+    aligned = ugw.plots.align_points(result.plan.T, target, points)
     centered = target - result.plan.sum(0) @ target / result.plan.sum()
     axis.scatter(*centered.T, s=44, facecolors="none", edgecolors="0.55", lw=1.1, label="target")
     axis.scatter(*aligned.T, s=26, color="#0072B2" if debiased else "#D55E00", label="points")

@@ -53,7 +53,7 @@ print(f"debiased loss {value.item():.3f} at the end of training, {test_value.val
 # The plan transfers the colors. The orientation in R³ is arbitrary: the points are rotated to align with the data.
 
 plan, flat = test_value.cross.plan, torch.nn.functional.pad(data, (0, 1))
-aligned = ugw.plots.aligned(plan.T, flat, generated)
+aligned = ugw.plots.align_points(plan.T, flat, generated)
 hue = torch.atan2(data[:, 1], data[:, 0] + 0.3)
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure = plt.figure(figsize=(11, 4.6), layout="constrained")

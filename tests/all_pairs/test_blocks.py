@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles.pairwise import QUICK, clouds, graphs, limit_block_entries
-from ugw.all_pairs.blocks import BlockLimits, group_by_size, max_block_entries, self_pair_blocks, tile_pairs
+from ugw.all_pairs.blocks import BlockLimits, group_by_padding, max_block_entries, self_pair_blocks, tile_pairs
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.inputs import read_spaces
 from ugw.all_pairs.job import PairwiseJob
@@ -85,7 +85,7 @@ def min_group_count(sizes, max_overhead):
 def test_groups_are_as_few_as_the_padding_allows(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(5, 200, size=9).tolist()
-    groups = group_by_size(sizes)
+    groups = group_by_padding(sizes)
     assert sorted(i for group in groups for i in group) == list(range(9))
     assert len(groups) == min_group_count(sizes, PAIRWISE_CONFIG.max_padding_overhead)
     smallest = PAIRWISE_CONFIG.min_effective_size
@@ -96,8 +96,8 @@ def test_groups_are_as_few_as_the_padding_allows(seed):
 
 
 def test_small_spaces_are_one_group():
-    assert group_by_size([3, 5, 20, 11, 3]) == [[2, 3, 1, 0, 4]]
-    assert group_by_size([7]) == [[0]]
+    assert group_by_padding([3, 5, 20, 11, 3]) == [[2, 3, 1, 0, 4]]
+    assert group_by_padding([7]) == [[0]]
 
 
 @pytest.mark.parametrize("entries", [1, 900, 5000, 10**6])

@@ -246,7 +246,7 @@ def test_a_run_cut_short_leaves_the_old_results(input_folder, monkeypatch, error
     (input_folder / "out").mkdir()
     for name, old in before.items():
         (input_folder / "out" / name).write_bytes(old)
-    monkeypatch.setattr("ugw.cli.match.picture", fail)
+    monkeypatch.setattr("ugw.cli.match.draw_matching", fail)
     done = match("a.csv", "b.npy")
     assert done.exit_code == code
     assert message in done.stderr

@@ -10,7 +10,7 @@ import pytest
 import ugw
 from oracles.command_line import match
 from oracles.thresholds import changed_thresholds
-from ugw.cli.match import MATCH_CONFIG
+from ugw.cli.config import MATCH_CONFIG
 
 
 @pytest.mark.parametrize(

@@ -27,5 +27,5 @@ def test_mds_reproduces_the_distances_of_plane_points():
 def test_results_without_a_plan_are_named():
     x, y = pair(5, 4, dims=(2, 2))
     for result in (ugw.debiased(x, y), ugw.tightness(x, y), ugw.debiased(ugw.Space.stack([x, x]), y)):
-        for draw in (ugw.plots.plan, lambda r: ugw.plots.matching(r, x, y), lambda r: ugw.plots.aligned(r, x, y)):
+        for draw in (ugw.plots.plan, lambda r: ugw.plots.matching(r, x, y), lambda r: ugw.plots.align_points(r, x, y)):
             assert_refused(draw, result, match=f"the plan must be an array of numbers, got {type(result).__name__}")

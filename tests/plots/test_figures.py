@@ -186,9 +186,9 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(convert):
     order = np.random.default_rng(0).permutation(10)
     plan = np.zeros((10, 10))
     plan[order, np.arange(10)] = 0.1
-    assert np.allclose(plots.aligned(convert(plan), convert(x), convert(rotated[order])), x[order])
+    assert np.allclose(plots.align_points(convert(plan), convert(x), convert(rotated[order])), x[order])
     flat = cloud(10, 2, seed=1)
-    back = plots.aligned(convert(plan), convert(cloud(10, 3)), convert(flat))
+    back = plots.align_points(convert(plan), convert(cloud(10, 3)), convert(flat))
     assert np.allclose(np.linalg.norm(back - back[0], axis=1), np.linalg.norm(flat - flat[0], axis=1))
 
 
@@ -228,9 +228,9 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(convert):
             lambda ax, _: plots.matching(np.eye(3), ugw.Space.from_distances(np.zeros((3, 3))), cloud(3, 2), ax=ax),
             "points_x must be points .* got a Space without points",
         ),
-        (lambda *_: plots.aligned(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2)), "points_x.*finite"),
-        (lambda *_: plots.aligned(np.eye(3), cloud(3, 2), cloud(4, 2)), "cannot join 3 points to 4"),
-        (lambda *_: plots.aligned(np.eye(3), np.ones(3), cloud(3, 2)), "points_x must have one point per row"),
+        (lambda *_: plots.align_points(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2)), "points_x.*finite"),
+        (lambda *_: plots.align_points(np.eye(3), cloud(3, 2), cloud(4, 2)), "cannot join 3 points to 4"),
+        (lambda *_: plots.align_points(np.eye(3), np.ones(3), cloud(3, 2)), "points_x must have one point per row"),
         (lambda ax, _: plots.plan("abc", ax=ax), "the plan must be an array of numbers, got str"),
         (lambda ax, _: plots.plan(None, ax=ax), "the plan must"),
         (lambda ax, _: plots.plan(np.full((2, 2), np.nan), ax=ax), "the plan must be finite"),
@@ -416,6 +416,11 @@ def test_british_names_still_work_with_a_warning(ax, old, new, arguments):
     assert function(*arguments, ax=ax) is ax
     with pytest.raises(AttributeError, match="has no attribute 'colourful'"):
         _ = plots.colourful
+
+
+def test_the_old_name_of_align_points_still_works_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="ugw.plots.aligned is deprecated: use ugw.plots.align_points"):
+        assert plots.aligned is plots.align_points
 
 
 def test_british_arguments_still_work_with_a_warning(ax):

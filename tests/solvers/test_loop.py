@@ -212,7 +212,7 @@ def test_the_initial_state_is_not_changed():
 
 
 def test_each_item_has_its_own_limit():
-    end, _ = run(loop.Rules(max_iter=6, limits=torch.tensor([6, 2, 6, 1, 5])))
+    end, _ = run(loop.Rules(max_iter=6, max_iter_per_item=torch.tensor([6, 2, 6, 1, 5])))
     assert end.n_iter.tolist() == [1, 2, 6, 1, 5]
     last = [Status.CONVERGED, *[Status.MAX_ITER] * 4]
     assert end.status.tolist() == last
@@ -223,7 +223,7 @@ def test_items_that_make_no_step_keep_their_state():
     index = torch.tensor([0, 3])
     items = context(START).take(index)
     part = loop.iterate(step, items, initial_state().take(index), loop.Rules(max_iter=50))
-    end = part.among(index, initial_state())
+    end = part.expand_to_batch(index, initial_state())
     assert end.n_iter.tolist() == [1, 0, 0, 2, 0]
     assert end.status.tolist() == [Status.CONVERGED, 0, 0, Status.CONVERGED, 0]
     assert end.state.value.tolist() == [0.5, 8.0, 64.0, 0.5, 32.0]

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ..errors import ConvergenceWarning
 
 # Packages whose frames are skipped: a torch module calls the `forward` of a loss.
 _INTERNAL_PACKAGES = ("ugw", "torch")
+# Whether the current thread is silent about solves that did not converge.
+_ignores_convergence: ContextVar[bool] = ContextVar("ignores_convergence", default=False)
 
 
 def warn_at_caller(message: str, category: type[Warning]) -> None:
     """Issue a warning whose location is the innermost line outside `ugw` and torch."""
+    if _ignores_convergence.get() and issubclass(category, ConvergenceWarning):
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL_PACKAGES:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextmanager
+def convergence_warnings_ignored() -> Iterator[None]:
+    """Let this thread issue no ConvergenceWarning inside the `with` block; the caller reports the combined result.
+
+    The filters of `warnings`, which all threads share, do not change.
+    """
+    token = _ignores_convergence.set(True)
+    try:
+        yield
+    finally:
+        _ignores_convergence.reset(token)

@@ -75,7 +75,7 @@ def tile_pairs(
     row_sizes, col_sizes: points of each space of both lists.
     """
     blocks = []
-    for row_group, col_group in product(group_by_size(row_sizes), group_by_size(col_sizes)):
+    for row_group, col_group in product(group_by_padding(row_sizes), group_by_padding(col_sizes)):
         max_pairs = limits.max_pairs(row_sizes[row_group[0]], col_sizes[col_group[0]])
         n_cols = min(len(col_group), max(math.isqrt(max_pairs), max_pairs // len(row_group)))
         for rows, cols in product(_split_evenly(row_group, max_pairs // n_cols), _split_evenly(col_group, n_cols)):
@@ -91,20 +91,22 @@ def self_pair_blocks(sizes: Sequence[int], limits: BlockLimits, side: int = 0) -
     side: 0 for the first list, 1 for the second.
     """
     blocks = []
-    for group in group_by_size(sizes):
+    for group in group_by_padding(sizes):
         for indices in _split_evenly(group, limits.max_pairs(sizes[group[0]], sizes[group[0]], n_solves=2)):
             work = sum(2 * _estimated_work(sizes[i], sizes[i]) for i in indices)
             blocks.append(Block(tuple((i, i) for i in indices), work, side))
     return blocks
 
 
-def group_by_size(sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead) -> list[list[int]]:
+def group_by_padding(
+    sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead
+) -> list[list[int]]:
     """Return indices of spaces in groups, the group of the largest first, each to be padded to its largest member.
 
     The number of groups is the smallest for which padding adds at most the fraction `max_overhead` to the work of all
     pairs, which is proportional to the square of the sum of the sizes.
 
-    >>> group_by_size([5, 100, 6, 98, 5])
+    >>> group_by_padding([5, 100, 6, 98, 5])
     [[1, 3], [2, 0, 4]]
     """
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ..learning.debiased import debiased_codes
+from ..learning.debiased import debiased_codes, debiased_value
 from .blocks import Block, BlockLimits, max_block_entries, self_pair_blocks, tile_pairs
 from .inputs import SpaceList
 from .methods import Columns, Method, Options, exact_self_columns, is_symmetric, pair_seconds
@@ -159,16 +159,17 @@ class ResultMatrix:
         )
 
     def _debiased_columns(self) -> Columns:
-        """Return the debiased values and their status codes as columns "value" and "status", (n, m) each.
-
-        A value is that of the pair, minus half of those of both spaces with themselves, plus ½ eps (m(a)² − m(b)²)².
-        """
+        """Return the debiased values and their status codes as columns "value" and "status", (n, m) each."""
         first, second = (self.self_columns[0],) * 2 if self.job.has_one_list else self.self_columns
-        squared_masses = [
-            np.array([float(s.weight_tensor.double().sum()) ** 2 for s in side.spaces]) for side in self.job.sides
-        ]
-        value = self.pair_columns["value"] - 0.5 * first["value"][:, None] - 0.5 * second["value"][None, :]
-        value += 0.5 * float(self.job.options["eps"]) * (squared_masses[0][:, None] - squared_masses[1][None, :]) ** 2
+        masses = [np.array([float(s.weight_tensor.double().sum()) for s in side.spaces]) for side in self.job.sides]
+        value = debiased_value(
+            self.pair_columns["value"],
+            first["value"][:, None],
+            second["value"][None, :],
+            masses_x=masses[0][:, None],
+            masses_y=masses[1][None, :],
+            eps=float(self.job.options["eps"]),
+        )
         statuses = [self.pair_columns["status"], first["status"][:, None], second["status"][None, :]]
         arrays = (value, self.pair_columns["sign_scale"], *statuses)
         tensors = [torch.from_numpy(np.broadcast_to(array, value.shape).copy()) for array in arrays]

@@ -34,6 +34,7 @@ from ..problems.build import (
     resolve_eps,
 )
 from ..problems.config import PROBLEM_CONFIG
+from ..problems.distortion.squares import distance_moments
 from ..problems.ugw import UGW
 from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import Status
@@ -221,8 +222,8 @@ def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
     """Return E D and E D² for the distance D of two random points of a space, each averaged over the spaces."""
     moments = []
     for space in spaces:
-        law = (space.weight_tensor / space.weight_tensor.sum()).detach()[:, None]
-        moments.append([float((law * apply(law)).sum()) for apply in (space.metric.apply, space.metric.apply_squared)])
+        log_weights = (space.weight_tensor / space.weight_tensor.sum()).detach().log()[None]
+        moments.append([float(moment) for moment in distance_moments(space.metric, log_weights)])
     mean, square = np.mean(moments, axis=0).tolist()
     return mean, square
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._utils.caller import convergence_warnings_ignored
 from .._utils.threads import single_thread
 from .._utils.version import version
 from ..errors import InputError
 from ..geometry.space import Space
-from ..results.base import convergence_warnings_ignored
 from .methods import METHOD_SPECS, Columns, Options, solve_self_pairs
 from .serialize import portable_copy
 

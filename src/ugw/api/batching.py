@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,35 +102,42 @@ def solve_in_chunks(
     given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
-    parts = []
+    parts, order = [], []
     with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
         if len(chunks) == 1:
-            try:
-                return solve_items(None, chunks[0][1], monitor)
-            except torch.OutOfMemoryError:
-                if problem.batch == 1:
-                    raise
-            release_cached_memory()
-            chunks = [(half, chunks[0][1]) for half in chunks[0][0].split(-(-problem.batch // 2))]
-        for index, start in chunks:
-            parts += _solve_chunk(index, start, monitor, solve_items)
-    order = torch.cat([index for index, _ in chunks]).argsort()
-    return take(SolverOutput.concatenate(parts), order)
+            index, start = chunks[0]
+            output = _solve_if_it_fits(len(index), lambda: solve_items(None, start, monitor))
+            if output is not None:
+                return output
+            chunks = _halve(index, start)
+        while chunks:
+            index, start = chunks.pop(0)
+            # A given plan stays: it is as cheap, and where the loss is infinite the product plan has no finite value.
+            is_stopped = monitor is not None and monitor.stopped
+            init = "product" if is_stopped and isinstance(start, str) else take(start, index)
+            output = _solve_if_it_fits(len(index), partial(solve_items, index, init, monitor))
+            if output is None:
+                chunks = _halve(index, start) + chunks
+            else:
+                parts.append(output)
+                order.append(index)
+    return take(SolverOutput.concatenate(parts), torch.cat(order).argsort())
 
 
-def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items: SolveItems) -> list[SolverOutput]:
-    """Return solver outputs that together hold the items `index` in order: one, or more if CUDA ran out of memory."""
-    # A given plan stays: it is as cheap, and where the loss is infinite the product plan has no finite value.
-    is_stopped = monitor is not None and monitor.stopped
-    init = "product" if is_stopped and isinstance(start, str) else take(start, index)
+def _solve_if_it_fits(n_items: int, solve_chunk: Callable[[], SolverOutput]) -> SolverOutput | None:
+    """Return the output of `solve_chunk()`, or None if several items ran out of CUDA memory, which is then freed."""
     try:
-        return [solve_items(index, init, monitor)]
+        return solve_chunk()
     except torch.OutOfMemoryError:
-        if len(index) == 1:
+        if n_items == 1:
             raise
     release_cached_memory()
-    halves = index.split(-(-len(index) // 2))
-    return [part for half in halves for part in _solve_chunk(half, start, monitor, solve_items)]
+    return None
+
+
+def _halve(index: Tensor, start: Any) -> list[Group]:
+    """Return the two halves of the items `index`, each with `start`."""
+    return [(half, start) for half in index.split(-(-len(index) // 2))]
 
 
 @contextmanager

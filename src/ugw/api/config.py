@@ -84,6 +84,8 @@ class ApiConfig:
     max_mass_solves: int = 30
     # Difference of log rho below which the share is taken to jump between two values of rho.
     min_log_rho_gap: float = 1e-3
+    # Largest share of the mass that the search for rho tells from all of it, so that −log(share) is positive.
+    max_partial_share: float = 1.0 - 1e-12
     # Largest change of log rho between two solves: a factor of 10.
     max_log_rho_step: float = 2.302585092994046
     # Range of slopes of log(−log(share)) against log rho that an extrapolation may use.

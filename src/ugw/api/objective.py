@@ -13,9 +13,6 @@ from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..results.records import Terms
 from ..results.result import Result
 
-# The logarithm that stands for a mass of 0.
-_LOG_ZERO_MASS = -1e30
-
 
 def objective(
     plan: Any,
@@ -46,11 +43,6 @@ def objective(
         terms = partial.unrestricted_objective(read_plan(surrogate, plan, "plan"))
         return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
     problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
-    plan = read_plan(problem, plan, "plan")
-    mass = plan.sum(dim=(1, 2), dtype=torch.float64)
     with torch.no_grad():
-        # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of 0.
-        unit_plan = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], problem.product)
-        log_mass = torch.where(mass > 0, mass.log(), _LOG_ZERO_MASS)
-        terms = problem.objective(problem.state_of_plan(unit_plan).with_log_mass(log_mass))
+        terms = problem.objective(problem.state_of_any_plan(read_plan(problem, plan, "plan")))
     return terms.present(batched=problem.batched, numpy=problem.numpy)

@@ -107,7 +107,7 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
         is_open = ((share - kept).abs() > API_CONFIG.mass_share_tol) & (high - low > API_CONFIG.min_log_rho_gap)
         if not bool(is_open.any()):
             break
-        height = (-share.clamp(max=1.0 - 1e-12).log()).log()
+        height = (-share.clamp(max=API_CONFIG.max_partial_share).log()).log()
         line = (height - last[1]) / (log_rho - last[0])
         slope = torch.where(
             torch.isfinite(line), line.clamp(API_CONFIG.min_mass_slope, API_CONFIG.max_mass_slope), slope

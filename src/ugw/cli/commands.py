@@ -143,9 +143,9 @@ def demo(out: str) -> None:
     other; UGW leaves it unmatched. Prints a table and writes a picture.
     """
     with exit_at_interrupt():
+        from .._utils.caller import convergence_warnings_ignored
         from .._utils.threads import single_thread
         from ..experiments import imbalanced
-        from ..results.base import convergence_warnings_ignored
 
     with output_folder(Path(out), names=("imbalanced.png",)) as stage, single_thread():
         with convergence_warnings_ignored():  # the table shows it
@@ -197,8 +197,8 @@ def reproduce(
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     with exit_at_interrupt():
+        from .._utils.caller import convergence_warnings_ignored
         from .._utils.threads import single_thread
-        from ..results.base import convergence_warnings_ignored
 
         run = import_module(f"ugw.experiments.{module}").reproduce
     try:
@@ -313,7 +313,7 @@ def match(**options: Any) -> None:
     Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
     """  # noqa: D301
     with exit_at_interrupt():
-        from ..results.base import convergence_warnings_ignored
+        from .._utils.caller import convergence_warnings_ignored
         from .match import Options, run
 
     parsed = Options(**options)

@@ -25,6 +25,7 @@ from ..plots.style import STYLE
 from ..report.page import plotly_script, write
 from ..report.views import View
 from ..results.projection import divide_by_weights
+from .config import MATCH_CONFIG
 from .files import is_graph, read_array, read_graph
 
 if TYPE_CHECKING:
@@ -34,21 +35,6 @@ if TYPE_CHECKING:
 FILE_NAMES = ("plan.npz", "summary.json", "matching.png")
 # Options on which the plan does not depend, left out of summary.json.
 OUTPUT_OPTIONS = ("out", "report", "progress", "quiet")
-
-
-@dataclass(frozen=True)
-class MatchConfig:
-    """Limits of `ugw match`."""
-
-    # Largest entries of each row in plan.npz if the plan is too large to store.
-    n_partners: int = 10
-    # Points per side in the picture of such a plan.
-    max_drawn_points: int = 1000
-    # Plan entries up to which one thread is as fast as several.
-    max_single_thread_entries: int = 250_000
-
-
-MATCH_CONFIG = MatchConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +111,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         text = json.dumps(_to_json(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
         rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
-        picture(result, source, target, rescale=rescale).savefig(stage / "matching.png", dpi=160)
+        draw_matching(result, source, target, rescale=rescale).savefig(stage / "matching.png", dpi=160)
         if page and page_stage:
             facts = _report_facts(options) | {"seconds": round(seconds, 1)}
             write(result, source.view(), target.view(), page_stage / page.name, facts=facts)
@@ -311,7 +297,7 @@ def _to_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, rescale: bool) -> Figure:
+def draw_matching(result: ugw.Result, source: MatchInput, target: MatchInput, *, rescale: bool) -> Figure:
     """Return a matplotlib Figure of the plan, not yet saved, for matching.png.
 
     It shows two graphs side by side, with colors that the plan transfers from the source to the target; any other
@@ -343,5 +329,5 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
         fractions = [divide_by_weights(p, w)[k] for p, w, k in zip(result.marginals, weights, drawn, strict=True)]
         weights = [divide_by_weights(plan.sum(axis=1 - k), fraction) for k, fraction in enumerate(fractions)]
     ax = figure.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
-    plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
+    plots.matching(plan, x, plots.align_points(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
     return figure

@@ -14,27 +14,10 @@ from scipy.spatial import Delaunay
 from .._utils.checks import check_whole_number
 from .._utils.deprecation import renamed_arguments
 from ..geometry.space import Space
+from .config import GRAPH_CONFIG
 
 if TYPE_CHECKING:
     import networkx
-
-
-@dataclass(frozen=True)
-class GraphSizes:
-    """Lengths of edges and numbers of nodes of the synthetic graphs."""
-
-    # Edge lengths of the communities, as in the paper: within one, between two, and to an outlier.
-    inner_length: float = 1.0
-    bridge_length: float = 4.0
-    outlier_length: float = 2.0
-    # Number of nodes of a graph of a family.
-    min_family_nodes: int = 15
-    max_family_nodes: int = 25
-    # Length of an edge to an outlier of `graph_families`, in edges of the graph.
-    family_outlier_length: float = 3.0
-
-
-SIZES = GraphSizes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +79,13 @@ def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outlier
         # The first node has an edge to all others, so that all distances inside are at most 2.
         adjacent = np.triu(rng.random((len(members), len(members))) < 0.8, k=1)
         adjacent[0, 1:] = True
-        graph.add_edges_from(members[np.argwhere(adjacent)].tolist(), weight=SIZES.inner_length)
+        graph.add_edges_from(members[np.argwhere(adjacent)].tolist(), weight=GRAPH_CONFIG.inner_length)
     bridges = rng.random((len(first), len(second))) < 0.1
     bridges[0, 0] = True
-    graph.add_edges_from(((first[i], second[j]) for i, j in np.argwhere(bridges)), weight=SIZES.bridge_length)
+    graph.add_edges_from(((first[i], second[j]) for i, j in np.argwhere(bridges)), weight=GRAPH_CONFIG.bridge_length)
     for k, members in enumerate((first, second)):
         for node in np.flatnonzero(labels == 2 + k):
-            graph.add_edge(int(node), int(rng.choice(members)), weight=SIZES.outlier_length)
+            graph.add_edge(int(node), int(rng.choice(members)), weight=GRAPH_CONFIG.outlier_length)
     return LabeledGraph(networkx.convert_node_labels_to_integers(graph), labels, names)
 
 
@@ -139,7 +122,7 @@ def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> Label
     """Return a random graph of 15 to 25 nodes of a family, a key of `graph_families`, with `outliers` more nodes."""
     import networkx
 
-    n = int(rng.integers(SIZES.min_family_nodes, SIZES.max_family_nodes + 1))
+    n = int(rng.integers(GRAPH_CONFIG.min_family_nodes, GRAPH_CONFIG.max_family_nodes + 1))
     seed = int(rng.integers(2**31))
     if family == "communities":
         graph = _three_communities(n, seed)
@@ -149,7 +132,7 @@ def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> Label
         graph = networkx.barabasi_albert_graph(n, 1, seed=seed)
     networkx.set_edge_attributes(graph, 1.0, "weight")
     for node in range(n, n + outliers):
-        graph.add_edge(int(rng.integers(n)), node, weight=SIZES.family_outlier_length)
+        graph.add_edge(int(rng.integers(n)), node, weight=GRAPH_CONFIG.family_outlier_length)
     return LabeledGraph(graph, np.repeat([0, 1], [n, outliers]), ("own", "outlier"))
 
 

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
 
 from .._utils.checks import check_whole_number, describe_value
 from ..errors import InputError
+from .config import SHAPE_CONFIG
 from .labeled import Labeled
-
-
-@dataclass(frozen=True)
-class ShapeSizes:
-    """Lengths of the shapes.
-
-    In the imbalanced mixtures the distance between the classes is larger than either is thick: a plan that mixes the
-    classes must stretch or shrink that distance.
-    """
-
-    # Semi-axes of the ellipsoid and of the ellipse.
-    long_semi_axis: float = 0.55
-    short_semi_axis: float = 0.13
-    # Radius of the ball.
-    ball_radius: float = 0.22
-    # Side of the square; its mean distance is that of the ball.
-    square_side: float = 0.43
-    # Distance between the centers of the two classes.
-    class_distance: float = 0.95
-    # Radius of the moons that share the unit square with outliers.
-    moon_radius: float = 0.25
-
-
-SHAPES = ShapeSizes()
 
 
 def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> tuple[Labeled, Labeled]:
@@ -55,14 +31,14 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     seed = check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     half, n_ellipse = n // 2, min(max(round(share * n), 1), n - 1)
-    offset = np.array([SHAPES.class_distance, 0.0, 0.0])
+    offset, short = np.array([SHAPE_CONFIG.class_distance, 0.0, 0.0]), SHAPE_CONFIG.short_semi_axis
     source = [
-        _sample_ellipsoid(rng, half, (SHAPES.short_semi_axis, SHAPES.long_semi_axis, SHAPES.short_semi_axis)),
-        _sample_ellipsoid(rng, n - half, (SHAPES.ball_radius,) * 3) + offset,
+        _sample_ellipsoid(rng, half, (short, SHAPE_CONFIG.long_semi_axis, short)),
+        _sample_ellipsoid(rng, n - half, (SHAPE_CONFIG.ball_radius,) * 3) + offset,
     ]
     target = [
-        _sample_ellipsoid(rng, n_ellipse, (SHAPES.short_semi_axis, SHAPES.long_semi_axis)),
-        rng.uniform(-SHAPES.square_side / 2, SHAPES.square_side / 2, size=(n - n_ellipse, 2)) + offset[:2],
+        _sample_ellipsoid(rng, n_ellipse, (SHAPE_CONFIG.short_semi_axis, SHAPE_CONFIG.long_semi_axis)),
+        rng.uniform(-SHAPE_CONFIG.square_side / 2, SHAPE_CONFIG.square_side / 2, size=(n - n_ellipse, 2)) + offset[:2],
     ]
     return _label_clouds(source, ("ellipsoid", "ball")), _label_clouds(target, ("ellipse", "square"))
 
@@ -109,7 +85,8 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
     rng = np.random.default_rng([seed, outliers])
     cluster = np.clip(np.array([0.95, 0.05]) + 0.025 * rng.normal(size=(outliers, 2)), 0, 1)
     clouds = [
-        SHAPES.moon_radius * (cloud - cloud.min(axis=0)) for cloud in (source.points, rotated.points[:, ::-1] * [-1, 1])
+        SHAPE_CONFIG.moon_radius * (cloud - cloud.min(axis=0))
+        for cloud in (source.points, rotated.points[:, ::-1] * [-1, 1])
     ]
     target = [clouds[1][rotated.labels == 0], clouds[1][rotated.labels == 1], cluster]
     scaled_source = Labeled(clouds[0], source.labels, source.names)

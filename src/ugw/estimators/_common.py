@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from .._utils.caller import convergence_warnings_ignored
 from .._utils.checks import check_bool, check_whole_number, describe_value
 from ..api.solve import solve
-from ..errors import ConvergenceWarning, InputError
+from ..errors import InputError
 from ..geometry.construct import as_points
-from ..geometry.graph_distances import shortest_paths
+from ..geometry.graph_distances import knn_edges, shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
 from ..problems.build import Relative, relative
@@ -53,19 +53,14 @@ class KNN:
 
     def __call__(self, points: np.ndarray) -> Space:
         """Return the space of the points (n, d) with this metric and weights 1/n."""
-        from sklearn.neighbors import NearestNeighbors
-
         points = as_points("points", to_numpy(points), batch=False).numpy()
         k = min(self.k, len(points) - 1)
-        if k == 0:
-            return self.paths(csr_array((1, 1)), points)
         try:
-            neighbors = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points)
-            graph = neighbors.kneighbors_graph(mode="distance")
+            edges, lengths = knn_edges(points, k, self.metric) if k else (np.zeros((0, 2), dtype=int), np.zeros(0))
         except (ValueError, TypeError) as error:
             expected = "a distance that scikit-learn knows and that fits the points"
             raise InputError(f"KNN metric must be {expected}, got {describe_value(self.metric)}") from error
-        return self.paths(graph, points)
+        return self.paths(coo_array((lengths, tuple(edges.T)), shape=(len(points),) * 2), points)
 
     def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
         """Return the space of the n nodes of an undirected graph with shortest-path distances and weights 1/n.
@@ -103,16 +98,16 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     return Space.from_points(points, metric=metric)
 
 
-def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
+def rescale(spaces: Sequence[Space], scale: str | None, *, by_one_number: bool) -> list[Space]:
     """Return the spaces with distances divided by their maximum (scale "max") or mean ("mean"); unchanged for None.
 
-    together: divide the distances of all spaces by one number, the largest of their maxima or means.
+    by_one_number: divide the distances of all spaces by one number, the largest of their maxima or means.
     """
     if scale is None:
         return list(spaces)
     if not isinstance(scale, str) or scale not in ("max", "mean"):
         raise InputError(f"scale must be 'max', 'mean' or None, got {describe_value(scale)}")
-    if not together:
+    if not by_one_number:
         return [space.scaled(scale) for space in spaces]
     divisors = []
     for space in spaces:
@@ -208,8 +203,7 @@ def score_candidates(
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         expected = "numbers, or pairs of numbers for rho, or for eps all ugw.relative(share)"
         raise InputError(f"candidates must be {expected}, got {describe_value(pairs)}") from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by `Candidate.converged`
+    with convergence_warnings_ignored():  # reported by `Candidate.converged`
         results = solve(x, y, rho=rhos, eps=epss, init=init, solver=estimator.solver)
     solved = zip(pairs, results, strict=True)
     return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in solved]

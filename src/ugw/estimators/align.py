@@ -103,7 +103,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         clear_feature_names(self)
         x, y = self._make_space("X", X), self._make_space("Y", Y)
         _check_labels(labels, x, y)
-        x, y = rescale((x, y), self.scale, together=False)
+        x, y = rescale((x, y), self.scale, by_one_number=False)
         candidates = None
         if is_grid(self.rho, self.eps):
             candidates = score_candidates(self, x, y, self.init, _make_score(x, y, pairs, labels))

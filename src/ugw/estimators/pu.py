@@ -116,7 +116,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         positive = y == self.classes_[1]
         sets = X[positive], X[~positive]
         select_parameters(self, self._score_by_hidden_positives(*sets) if is_grid(self.rho, self.eps) else None)
-        unlabeled_decision = self._solve_and_label(*self._make_spaces(*sets, together=True), together=True)
+        unlabeled_decision = self._solve_and_label(*self._make_spaces(*sets, comparable=True), comparable=True)
         decision = np.empty(len(X))
         decision[~positive] = unlabeled_decision
         decision[positive] = max(unlabeled_decision.max(), 1.0)
@@ -145,10 +145,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             positives = check_array(to_numpy(positives), dtype=np.float64, input_name="positives")
         if not isinstance(unlabeled, Space):
             unlabeled = validate_data(self, to_numpy(unlabeled), dtype=np.float64)
-        x, y = self._make_spaces(positives, unlabeled, together=False)
+        x, y = self._make_spaces(positives, unlabeled, comparable=False)
         self.classes_ = np.array([0, 1])
         select_parameters(self, self._score_by_known_labels(x, y, known) if is_grid(self.rho, self.eps) else None)
-        self._decision = self._solve_and_label(x, y, together=False)
+        self._decision = self._solve_and_label(x, y, comparable=False)
         self._points = None if y.batched else point_array(y)
         if self._points is not None:
             self.n_features_in_ = self._points.shape[1]
@@ -175,29 +175,29 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
-    def _make_spaces(self, positives: Any, unlabeled: Any, *, together: bool) -> tuple[Space, Space]:
-        """Return the spaces of both sets (points, or Spaces unless `together`), with distances scaled by `scale`.
+    def _make_spaces(self, positives: Any, unlabeled: Any, *, comparable: bool) -> tuple[Space, Space]:
+        """Return the spaces of both sets (points, or Spaces unless `comparable`), with distances scaled by `scale`.
 
-        together: both sets are points of one feature space, and their distances are divided by one number.
+        comparable: both sets are points of one feature space, and their distances are divided by one number.
         """
-        spaces = [as_space(points, self.metric, batches=not together) for points in (positives, unlabeled)]
+        spaces = [as_space(points, self.metric, batches=not comparable) for points in (positives, unlabeled)]
         _check_batches(*spaces, batch_allowed=self.scale is None and not is_grid(self.rho, self.eps))
-        x, y = rescale(spaces, self.scale, together=together)
+        x, y = rescale(spaces, self.scale, by_one_number=comparable)
         return x, y
 
-    def _solve_and_label(self, x: Space, y: Space, *, together: bool) -> np.ndarray:
+    def _solve_and_label(self, x: Space, y: Space, *, comparable: bool) -> np.ndarray:
         """Solve at `rho_` and `eps_` between positives x and unlabeled y; set `result_`, `scores_` and `labels_`.
 
-        Returns score − threshold of the points of y, (m,), or (B, m) for a batch. together: whether both spaces are
+        Returns score − threshold of the points of y, (m,), or (B, m) for a batch. comparable: whether both spaces are
         point clouds in one R^d, so that their points can be compared directly.
         """
         prior = self._checked_prior()
-        init = self._initial_plan(x, y, prior, together=together)
+        init = self._initial_plan(x, y, prior, comparable=comparable)
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=init, solver=self.solver)
         self.scores_ = _received_fractions(self.result_, y)
         labels, decision = self._label_points(self.result_, self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
-        if together and isinstance(init, np.ndarray):
+        if comparable and isinstance(init, np.ndarray):
             self._warn_if_far_from_positives(labels, init.sum(0), prior)
         return decision
 
@@ -226,12 +226,14 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         tolerance = max(ESTIMATOR_CONFIG.tie_tolerance, rounding)
         return label_top_scores(scores, prior, tie_tolerance=tolerance, random_state=self.random_state)
 
-    def _initial_plan(self, x: Space, y: Space, prior: float, *, together: bool) -> Any:
+    def _initial_plan(self, x: Space, y: Space, prior: float, *, comparable: bool) -> Any:
         """Return the initial plan between positives x and unlabeled y, or the name that `ugw.solve` has for it.
 
-        together: whether both are points of one feature space, which decides what "auto" is.
+        comparable: whether both are points of one feature space, which decides what "auto" is.
         """
-        init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
+        init = (
+            ("partial-w" if comparable else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
+        )
         if not isinstance(init, str):
             return init
         check_choice("init", init, (*INIT_NAMES, "partial-w"))
@@ -260,7 +262,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             )
         order = check_random_state(self.random_state).permutation(len(positives))
         hidden, remaining = positives[order[:count]], positives[np.sort(order[count:])]
-        x, y = self._make_spaces(remaining, np.vstack([unlabeled, hidden]), together=True)
+        x, y = self._make_spaces(remaining, np.vstack([unlabeled, hidden]), comparable=True)
         prior = (self._checked_prior() * len(unlabeled) + count) / (len(unlabeled) + count)
 
         def fraction_found(result: Result) -> float:
@@ -270,7 +272,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             rank = (scores[-count:, None] > scores[:-count]).mean()
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
-        init = self._initial_plan(x, y, prior, together=True)
+        init = self._initial_plan(x, y, prior, comparable=True)
         candidates = score_candidates(self, x, y, init, fraction_found)
         chance = (count * prior + 0.25) / (count + 0.5)
         score = best_candidate(candidates).score
@@ -303,7 +305,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             labels, _ = self._label_points(result, _received_fractions(result, y), prior)
             return float((labels == known)[known >= 0].mean())
 
-        init = self._initial_plan(x, y, prior, together=False)
+        init = self._initial_plan(x, y, prior, comparable=False)
         return score_candidates(self, x, y, init, accuracy)
 
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ import torch
 import ugw
 
 from .._utils.atomic_files import atomic_folder
+from .._utils.caller import convergence_warnings_ignored
 from .._utils.checks import check_whole_number
 from ..datasets import office
 from ..datasets.labeled import Domain
@@ -110,8 +110,7 @@ def run(
     test = slice(0, protocol.folds)
     init, _ = label_top_scores(initial.plans(2.0**FLB_RHO, 2.0**FLB_RHO)[test].sum(axis=1), task.prior)
     results: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[test])}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
+    with convergence_warnings_ignored():  # the results contain the fraction that converged
         pgw = _partial_gw_labels(x, y, initial.fixed, task.prior, protocol.folds)
         results |= {"pgw": accuracy(pgw, truth[test]), "ugw": [], "mass": [], "converged": []}
         counts = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}

@@ -6,7 +6,6 @@ Nothing is selected on validation folds, so that only the plans differ.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 import ugw
 
+from .._utils.caller import convergence_warnings_ignored
 from ..datasets.labeled import Domain
 from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
@@ -48,8 +48,7 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: 
         results[method] = {"accuracy": accuracy(labels, truth), **numbers, **extra}
         advance()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
+    with convergence_warnings_ignored():  # the results contain the fraction that converged
         float32_spaces = [space.to("float32") for space in (x, y)]
         plans = initial.plans(*rho).astype(np.float32)
         single = ugw.solve(*float32_spaces, rho=rho, eps=eps, init=plans, solver=SOLVER)

@@ -79,7 +79,7 @@ def compress_distances(distances: DistanceSource, *, first: int, tol: float, max
             return replace(metric, error=error * scaling.largest_distance)
     raise InputError(
         f"distances must be within tol = {tol:.3g} of the largest one, got {error:.3g} at rank {ranks[-1]}: "
-        f"take {_rank_advice(scaling, ranks[-1], tol)}tol={1.05 * error:.2g}"  # 5% more, so that two digits are enough
+        f"take {_rank_advice(scaling, ranks[-1], tol)}tol={GEOMETRY_CONFIG.advised_tol_factor * error:.2g}"
     )
 
 

@@ -33,6 +33,8 @@ class GeometryConfig:
     # The error on the sampled pairs must be below this share of the tolerance before a rank is advised, because the
     # pairs that are not sampled may have larger errors.
     advice_margin: float = 0.9
+    # Factor by which an advised tolerance exceeds the error that was reached, so that two digits are enough.
+    advised_tol_factor: float = 1.05
     # Components of a graph whose sizes an error message lists.
     max_listed_components: int = 10
 

@@ -52,15 +52,29 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
     n = len(points)
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < n:
         raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {describe_value(k)}")
-    coordinates = points.cpu().double().numpy()
-    lengths, neighbors = scipy.spatial.cKDTree(coordinates).query(coordinates, k=int(k) + 1)
+    edges, lengths = knn_edges(points.cpu().double().numpy(), int(k))
+    return torch.from_numpy(shortest_paths(n, edges, lengths, expected=f"one: take k larger than {k}")).to(points)
+
+
+def knn_edges(points: np.ndarray, k: int, metric: str = "euclidean") -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges (nk, 2) from each of n points (n, d) to its k < n nearest others, and their lengths (nk,).
+
+    metric: "euclidean", or another distance by its name in scikit-learn, which must be installed.
+
+    >>> knn_edges(np.array([[0.0], [1.0], [3.0]]), 1)[1]
+    array([1., 1., 2.])
+    """
+    if metric == "euclidean":
+        lengths, neighbors = scipy.spatial.cKDTree(points).query(points, k=k + 1)
+    else:
+        from sklearn.neighbors import NearestNeighbors
+
+        lengths, neighbors = NearestNeighbors(n_neighbors=k + 1, metric=metric).fit(points).kneighbors(points)
     check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
     # A point is usually its own first neighbor, but among coincident points it may come later or not at all.
-    is_dropped = neighbors == np.arange(n)[:, None]
+    is_dropped = neighbors == np.arange(len(points))[:, None]
     is_dropped[~is_dropped.any(axis=1), -1] = True
-    edges = np.stack([np.repeat(np.arange(n), k), neighbors[~is_dropped]], axis=1)
-    paths = shortest_paths(n, edges, lengths[~is_dropped], expected=f"one: take k larger than {k}")
-    return torch.from_numpy(paths).to(points)
+    return np.stack([np.repeat(np.arange(len(points)), k), neighbors[~is_dropped]], axis=1), lengths[~is_dropped]
 
 
 def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:

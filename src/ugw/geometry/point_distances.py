@@ -40,7 +40,7 @@ def point_distances(points: Tensor, metric: str) -> Tensor:
             [3., 0.]])
     """
     if metric in DIFFERENTIABLE_METRICS:
-        distances = _torch_distances(points, points, metric)
+        distances = euclidean_distances(points, points, squared=metric == "sqeuclidean")
     else:
         check_no_gradient(f"points with metric={metric!r}", points)
         items = points.cpu().double().numpy().reshape(-1, *points.shape[-2:])
@@ -57,7 +57,7 @@ def cross_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
     tensor([1., 2.])
     """
     if metric in DIFFERENTIABLE_METRICS:
-        distances = _torch_distances(points_x, points_y, metric)
+        distances = euclidean_distances(points_x, points_y, squared=metric == "sqeuclidean")
     else:
         arrays = (points.cpu().double().numpy() for points in (points_x, points_y))
         distances = torch.from_numpy(_scipy_distances(metric, *arrays)).to(points_x)
@@ -89,12 +89,16 @@ def check_no_gradient(name: str, tensor: Tensor) -> None:
         )
 
 
-def _torch_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
-    """Return Euclidean distances, squared for "sqeuclidean", (..., n, m) between points (..., n, d) and (..., m, d)."""
+def euclidean_distances(points_x: Tensor, points_y: Tensor, *, squared: bool = False) -> Tensor:
+    """Return Euclidean distances, or their squares, (..., n, m) between points (..., n, d) and (..., m, d).
+
+    >>> euclidean_distances(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
     # Differences of coordinates, not |x|² + |y|² - 2 x·y, which loses the digits of small distances and leaves
     # rounding errors on the diagonal. The gradient at coincident points is 0, not NaN.
     distances = torch.cdist(points_x, points_y, compute_mode="donot_use_mm_for_euclid_dist")
-    return distances.square() if metric == "sqeuclidean" else distances
+    return distances.square() if squared else distances
 
 
 def _scipy_distances(metric: str, points: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:

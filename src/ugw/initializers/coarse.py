@@ -24,11 +24,15 @@ from .config import INITIALIZER_CONFIG
 from .plans import break_symmetries, first_lower_bound_plan, random_anchor_plans
 from .successive_halving import Round, split_candidates, successive_halving
 
-# Makes the steps of all candidates: a few inner iterations suffice to compare them, and entropy falls fast.
+# Makes the steps of all candidates: a few inner iterations suffice to compare them.
 SEARCH_SOLVER = AlternateMin(
     tol=INITIALIZER_CONFIG.search_tol,
     inner=Sinkhorn(tol=INITIALIZER_CONFIG.search_tol, max_iter=INITIALIZER_CONFIG.search_inner_max_iter),
-    proximal=ProximalSchedule(first=0.1, last=0.01, factor=0.5),
+    proximal=ProximalSchedule(
+        first=INITIALIZER_CONFIG.search_first_proximal_share,
+        last=INITIALIZER_CONFIG.search_last_proximal_share,
+        factor=INITIALIZER_CONFIG.search_proximal_factor,
+    ),
 )
 
 

@@ -45,6 +45,10 @@ class InitializerConfig:
     # Tolerance and inner iterations of all these steps.
     search_tol: float = 1e-3
     search_inner_max_iter: int = 10
+    # Their proximal schedule, as for `ProximalSchedule`: entropy falls fast, because few steps compare candidates.
+    search_first_proximal_share: float = 0.1
+    search_last_proximal_share: float = 0.01
+    search_proximal_factor: float = 0.5
     # Numbers of points for which the random numbers of a compiled search are kept; a few MB at most.
     max_cached_draws: int = 32
     # Plans of the search from which init="best" solves, beside the product plan.
@@ -98,7 +102,12 @@ class InitializerConfig:
     # -- streaming problems --------------------------------------------------------------------------------------------
     # eps of a start is at least this share of the mean distortion: no start need be sharper.
     min_streaming_eps_share: float = 1e-2
-    # Steps on a level before its plan is prolongated to the next.
+    # Residual and iterations at which the linear problem of such a start is left: a pass over all pairs is expensive,
+    # and few steps follow.
+    streaming_transport_tol: float = 1e-3
+    streaming_transport_max_iter: int = 40
+    # Tolerance and steps on a level before its plan is prolongated to the next.
+    level_tol: float = 1e-4
     n_level_steps: int = 30
 
 

@@ -31,7 +31,7 @@ from .plans import anchor_distances
 from .search_steps import report_search_steps
 
 # Solves a level before the next.
-LEVEL_SOLVER = AlternateMin(tol=1e-4, max_iter=INITIALIZER_CONFIG.n_level_steps)
+LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZER_CONFIG.n_level_steps)
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
@@ -120,15 +120,15 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     return linear_step_plan(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
 
 
-def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
+def linear_step_plan(problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> ImplicitPlan:
     """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of mass 1.
 
-    inner: leftᵀ · plan · right, (B, r, s), with the factors `left` and `right` of the problem; None for a stored plan.
+    basis_product: leftᵀ·plan·right, (B, r, s), with the factors `left` and `right` of the problem; None for a plan that
+    is stored or has these factors.
     """
-    if inner is None:
-        inner = problem.left.double().mT @ plan.double() @ problem.right.double()
-    cost = PlanMoments.from_plan(problem, plan, inner).local_cost(problem)
-    return _transport_plan(problem, cost - _mean_cost(cost, plan.sum(2).double(), plan.sum(1).double(), inner))
+    moments = PlanMoments.from_plan(problem, plan, basis_product)
+    cost, marginals = moments.local_cost(problem), (plan.sum(2).double(), plan.sum(1).double())
+    return _transport_plan(problem, cost - _mean_cost(cost, *marginals, moments.basis_product))
 
 
 def stored_problem(problem: StreamingUGW) -> UGW:
@@ -188,15 +188,17 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
     """Return the entropic transport plan (B, n, m) for a cost, with its `left` and `right`, and the problem's rhos."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _start_eps(problem))).unit_plan
+    config = INITIALIZER_CONFIG
+    sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)
+    return sinkhorn(LinearProblem(cost, *sides, _start_eps(problem))).unit_plan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
     """Return `linear_step_plan` (B, n, m) at the transport plan for |x_i − y_j|². x: (B, n, k), y: (B, m, k)."""
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
-    inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
-    return _step_from_implicit_plan(problem, _transport_plan(problem, cost - _mean_cost(cost, a, b, inner)))
+    basis_product = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
+    return _step_from_implicit_plan(problem, _transport_plan(problem, cost - _mean_cost(cost, a, b, basis_product)))
 
 
 def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
@@ -210,9 +212,12 @@ def _start_eps(problem: StreamingUGW) -> Tensor:
     return torch.maximum(problem.eps, INITIALIZER_CONFIG.min_streaming_eps_share * problem.scale())
 
 
-def _mean_cost(cost: BilinearMatrix, p1: Tensor, p2: Tensor, inner: Tensor) -> Tensor:
-    """Return <cost, plan>, (B, 1, 1), for a plan of marginals p1 (B, n), p2 (B, m) and inner = leftᵀ · plan · right."""
-    mean = (cost.row * p1).sum(1) + (cost.col * p2).sum(1) + (cost.core * inner).sum(dim=(1, 2))
+def _mean_cost(cost: BilinearMatrix, p1: Tensor, p2: Tensor, basis_product: Tensor) -> Tensor:
+    """Return <cost, plan>, (B, 1, 1), for a plan of marginals p1 (B, n) and p2 (B, m).
+
+    basis_product: leftᵀ·plan·right, (B, r, s), with the factors of the cost.
+    """
+    mean = (cost.row * p1).sum(1) + (cost.col * p2).sum(1) + (cost.core * basis_product).sum(dim=(1, 2))
     return mean[:, None, None]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._utils.constants import cached_constant
+from ..geometry.point_distances import euclidean_distances
 from ..geometry.space import Space
 from ..problems.base import SpacePair
 from ..problems.distortion.squares import distance_moments
@@ -40,7 +41,7 @@ def linear_transport_plan(problem: UGW) -> Tensor:
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked by check_common_dimension")
-    cost = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
+    cost = euclidean_distances(x.detach(), y.detach(), squared=True)
     return transport_plan(cost.expand(problem.batch, -1, -1), problem)
 
 

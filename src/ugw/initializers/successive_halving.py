@@ -47,16 +47,16 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
     mass 1, those of a partial problem with their mass. An objective is inf if it is not finite or its plan repeated.
     """
     values = plans.new_empty(plans.shape[:2])
-    for stage in schedule:
-        plans, values = _run_candidates(problem, plans, stage.solver)
-        if stage.n_survivors is None:
+    for round_ in schedule:
+        plans, values = _run_candidates(problem, plans, round_.solver)
+        if round_.n_survivors is None:
             continue
-        if stage.must_differ:
-            index = different_candidates(plans, values, stage.n_survivors)
+        if round_.must_differ:
+            index = different_candidates(plans, values, round_.n_survivors)
         else:
-            index = best_candidates(values, stage.n_survivors, stage.tie_tolerance)
+            index = best_candidates(values, round_.n_survivors, round_.tie_tolerance)
         plans, values = pick_plans(plans, index), values.gather(1, index)
-        if stage.must_differ:  # a repeated plan is no further candidate
+        if round_.must_differ:  # a repeated plan is no further candidate
             is_repeated = (index == index[:, :1]).index_fill(1, index.new_zeros(1), value=False)
             values = values.masked_fill(is_repeated, torch.inf)
     return plans, values

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.caller import convergence_warnings_ignored
 from .._utils.checks import as_list, as_tensor, check_finite, check_nonnegative, check_whole_number
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
@@ -22,11 +23,12 @@ from ..errors import InputError
 from ..geometry.landmarks import farthest_points
 from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
+from ..geometry.point_distances import euclidean_distances
 from ..geometry.space import Space
 from ..initializers.multistart import check_solver, check_stores_plans
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
-from ..results.base import convergence_warnings_ignored, warn_if_not_converged
+from ..results.base import warn_if_not_converged
 from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import History, Status
 from ..results.result import Result
@@ -194,7 +196,7 @@ def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     points = state.points
     if points is not None:
         points = _majorize(points[0], target, stress_weights)[None]
-        target = _euclidean_distances(points[0])
+        target = euclidean_distances(points[0], points[0])
     size = (stress_weights * target.abs()).sum()
     difference = (stress_weights * (target - state.distances[0]).abs()).sum()
     change = (difference / torch.where(size > 0, size, 1.0)).double()[None]
@@ -208,11 +210,6 @@ def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         "mass": (context.shares * plans.sum(dim=(1, 2), dtype=torch.float64)).sum()[None],
     }
     return _State(target[None], points, plans[None], residual), loop.Report(status, numbers)
-
-
-def _euclidean_distances(points: Tensor) -> Tensor:
-    """Return the distances (n, n) of points (n, d), without the cancellation of the formula by squared norms."""
-    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
@@ -233,7 +230,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
     off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
     for _ in range(LEARNING_CONFIG.n_majorization_steps):
-        distances = _euclidean_distances(points)
+        distances = euclidean_distances(points, points)
         ratio = torch.where(distances > 0, off * target / torch.where(distances > 0, distances, 1.0), 0.0)
         points = inverse @ ((torch.diag(ratio.sum(1)) - ratio) @ points)
     return points
@@ -301,7 +298,7 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     points = start.point_tensor
     if points is None or points.shape[-1] != dim:
         points = _embed_points(start.metric.dense(), dim)
-    return replace(start, metric=DenseMetric(_euclidean_distances(points)), point_tensor=points)
+    return replace(start, metric=DenseMetric(euclidean_distances(points, points)), point_tensor=points)
 
 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 class LearningConfig:
     """Tolerances of gradients, debiased values and barycenters."""
 
-    # Logarithm that stands for a mass of 0 in a gradient: its exponential is 0 next to any other mass.
-    log_zero_mass: float = -700.0
     # Relative eps of the log-sum-exp that stands for a minimum at eps = 0: equal to it up to rounding.
-    sharp_eps_share: float = 1e-12
+    softmin_eps_share: float = 1e-12
     # Relative residual at which conjugate gradients stop: rounding of float64 sums.
     max_cg_residual: float = 1e-12
     # Most products of conjugate gradients; beyond, the system is too ill-conditioned.

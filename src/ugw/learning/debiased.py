@@ -202,9 +202,8 @@ def debiased(
         self_problem = self_arguments.build_problem(space, space)
         results.append(solve_self_term(self_arguments, self_problem, start))
         values.append(self_arguments.value(self_problem, space, space, results[-1]))
-    squared_masses = [space.weight_tensor.double().sum(-1).square() for space in (x, y)]
-    mass_term = 0.5 * problem.eps * (squared_masses[0] - squared_masses[1]).square()
-    value = values[0] - 0.5 * values[1] - 0.5 * values[2] + mass_term
+    masses = [space.weight_tensor.double().sum(-1) for space in (x, y)]
+    value = debiased_value(*values, masses_x=masses[0], masses_y=masses[1], eps=problem.eps)
     statuses = [part.tensors.status.expand(problem.batch) for part in results]
     codes = debiased_codes(value.detach(), product_plan_distortion(problem), statuses)
     numpy = cross.numpy and not value.requires_grad  # NumPy arrays have no graph
@@ -237,8 +236,8 @@ def _identity_plan(problem: UGW) -> Any:
         return torch.diag_embed(problem.x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
     # The marginals of the identity are those of the product plan.
-    inner = problem.left.double().mT @ (a * problem.right.double())
-    plan = multilevel.linear_step_plan(problem, problem.product, inner)
+    basis_product = problem.left.double().mT @ (a * problem.right.double())
+    plan = multilevel.linear_step_plan(problem, problem.product, basis_product)
     return LazyPlan(plan, batched=problem.batched, numpy=False)
 
 
@@ -254,6 +253,14 @@ def check_one_rho(problem: UGW) -> None:
 def product_plan_distortion(problem: UGW) -> Tensor:
     """Return the distortion of the product plan a⊗b, (B,), the scale relative to which values count as negative."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
+
+
+def debiased_value(cross: Any, self_x: Any, self_y: Any, *, masses_x: Any, masses_y: Any, eps: Any) -> Any:
+    """Return UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²; tensors or arrays, which broadcast.
+
+    cross, self_x, self_y: the three values of UGW in this order; masses_x, masses_y: m(a) and m(b).
+    """
+    return cross - 0.5 * self_x - 0.5 * self_y + 0.5 * eps * (masses_x**2 - masses_y**2) ** 2
 
 
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.metric import Metric
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
@@ -22,12 +21,10 @@ from ..problems.build import Fused
 from ..problems.cgw import CGW
 from ..problems.distortion.squares import SquaredDistortion
 from ..problems.partial.gw import PartialGW
-from ..problems.plan_operations import normalize
 from ..problems.ugw import UGW
 from ..problems.ugw_state import PlanState
 from ..results.lazy_plan import product
 from ..results.records import SolverOutput
-from .config import LEARNING_CONFIG
 from .weight_gradients import partial_weight_gradients, weight_gradients
 
 
@@ -37,28 +34,13 @@ def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, o
     problem: between detached copies of x and y, with rho, eps and alpha as given; output: of the solver.
     """
     with torch.no_grad():
-        state = _state_of_plan(problem, output.plan)
+        state = problem.state_of_any_plan(output.plan)
     total = _data_terms(problem, x, y, fused, output.plan)
     if x.weight_tensor.requires_grad or y.weight_tensor.requires_grad:
         with torch.no_grad():
             gradients = weight_gradients(problem, state, output.potentials)
         total = total + _weight_term(gradients, x, y)
     return attach_gradient(output.terms.total, total + _parameter_terms(problem, state))
-
-
-def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
-    """Return the `PlanState` (local cost, divergences) of a plan (B, n, m), with the mass that the plan has.
-
-    plan: a tensor, or an `ImplicitPlan` (potentials and low-rank factors, no stored matrix).
-    """
-    mass = plan.sum((1, 2), dtype=torch.float64)
-    unit_plan = normalize(plan)
-    if not isinstance(plan, ImplicitPlan):
-        # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of 0.
-        unit_plan = torch.where(mass[:, None, None] > 0, unit_plan, problem.product)
-    return problem.state_of_plan(unit_plan).with_log_mass(
-        torch.where(mass > 0, mass.log(), LEARNING_CONFIG.log_zero_mass)
-    )
 
 
 def partial_value_with_gradient(

@@ -170,7 +170,7 @@ class Side:
         g = torch.where(hard[:, None], self.other_side().multiplier, soft) if bool(hard.any()) else soft
         g = torch.where(self.linear.log_b > -torch.inf, g, 0.0)
         size = self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny)
-        eps = torch.maximum(self.linear.eps, LEARNING_CONFIG.sharp_eps_share * size)
+        eps = torch.maximum(self.linear.eps, LEARNING_CONFIG.softmin_eps_share * size)
         dtype = self.linear.cost.dtype
         gamma = (g / eps[:, None]).to(dtype)
         rows = replace(self.linear, eps=eps).kernel(None).row_logsumexp(gamma).double()

@@ -13,8 +13,10 @@ matplotlib and networkx are imported by the first drawing.
 from __future__ import annotations
 
 from .._utils.deprecation import renamed_names
-from .figures import aligned, color_transfer, colored_graph, convergence, layout, matching, plan
+from .figures import align_points, color_transfer, colored_graph, convergence, layout, matching, plan
 
-__all__ = ["aligned", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]
+__all__ = ["align_points", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]
 
-__getattr__ = renamed_names(__name__, colour_transfer="color_transfer", coloured_graph="colored_graph")
+__getattr__ = renamed_names(
+    __name__, aligned="align_points", colour_transfer="color_transfer", coloured_graph="colored_graph"
+)

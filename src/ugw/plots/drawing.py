@@ -179,6 +179,22 @@ def as_colors(values: np.ndarray) -> np.ndarray:
     return colormaps[STYLE.colormap](STYLE.colormap_end * unit)[:, :3]
 
 
+def aligning_rotation(plan: Any, x: np.ndarray, y: np.ndarray, *, allow_reflection: bool = True) -> np.ndarray:
+    """Return the orthogonal matrix R (d, d) for which y R is closest to x under the plan (Procrustes problem).
+
+    Both are centered at their means under the plan; R is the identity if the plan has no mass. R is a rotation unless
+    `allow_reflection`. plan: (n, m), an array or a SciPy sparse array; x: (n, d); y: (m, d).
+    """
+    mass = plan.sum()
+    if not mass > 0:
+        return np.eye(y.shape[1])
+    x, y = x - plan.sum(axis=1) @ x / mass, y - plan.sum(axis=0) @ y / mass
+    left, _, right = np.linalg.svd(y.T @ (plan.T @ x) / mass)
+    if not allow_reflection and np.linalg.det(left @ right) < 0:
+        left[:, -1] *= -1  # reverse the direction with the smallest singular value
+    return left @ right
+
+
 def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
     """Return colors (m, 3) of target points: means of the source colors (n, 3), weighted by the plan (n, m).
 

@@ -14,6 +14,7 @@ from .._utils.deprecation import renamed_arguments
 from ..errors import InputError
 from ..geometry.landmarks import farthest_points
 from .drawing import (
+    aligning_rotation,
     as_array,
     as_colors,
     convergence_curves,
@@ -54,7 +55,7 @@ def matching(
 
     result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3), or Spaces with such points. If one
     cloud has three dimensions, the other is drawn in the plane z = 0. The second cloud is moved below or beside the
-    first; no distance changes. `aligned` also rotates it. Returns the axes.
+    first; no distance changes. `align_points` also rotates it. Returns the axes.
 
     The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
     pair ((n,), (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest
@@ -84,7 +85,7 @@ def matching(
     return ax
 
 
-def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
+def align_points(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
     """Return the second points (m, k) after the rotation and reflection that best match the first ones by the plan.
 
     They are centered at their mean under the plan. `matching` draws fewer crossing lines with them, because the plan
@@ -92,17 +93,15 @@ def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
 
     >>> import numpy as np
     >>> points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-    >>> np.allclose(aligned(np.eye(3) / 3, points, points @ [[0, -1], [1, 0]]), points - points.mean(axis=0))
+    >>> np.allclose(align_points(np.eye(3) / 3, points, points @ [[0, -1], [1, 0]]), points - points.mean(axis=0))
     True
     """
     coupling, x, y = plan_array(result), point_array("points_x", points_x), point_array("points_y", points_y)
     _check_sizes(coupling, x, y)
     k = y.shape[1]
     x = np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))))
-    mass = max(coupling.sum(), np.finfo(float).tiny)
-    x, y = x - coupling.sum(axis=1) @ x / mass, y - coupling.sum(axis=0) @ y / mass
-    left, _, right = np.linalg.svd(y.T @ coupling.T @ x)
-    return y @ (left @ right)
+    mean = coupling.sum(axis=0) @ y / max(coupling.sum(), np.finfo(float).tiny)
+    return (y - mean) @ aligning_rotation(coupling, x, y)
 
 
 def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:

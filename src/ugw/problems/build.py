@@ -13,6 +13,7 @@ from .._utils.checks import as_parameter, as_tensor, check_finite, describe_valu
 from .._utils.size_class import THRESHOLDS
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
+from ..geometry.point_distances import euclidean_distances
 from ..geometry.space import Space
 from ..measures.cones import Cone, PartialTransport, parse_loss
 from ..measures.divergences import KL, TV, Mass, divergence_pair, partial_divergences
@@ -378,8 +379,7 @@ def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tens
 
 def _feature_cost(x: Any, y: Any) -> Tensor:
     """Return the squared distances (..., n, m) between the features of two spaces, which must have them."""
-    pair = x.feature_tensor.detach(), y.feature_tensor.detach()
-    return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return euclidean_distances(x.feature_tensor.detach(), y.feature_tensor.detach(), squared=True)
 
 
 def common_batch_size(inputs: dict[str, Tensor | None]) -> int | None:

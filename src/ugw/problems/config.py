@@ -15,7 +15,7 @@ class ProblemConfig:
     # Added to the log mass at which a plan has collapsed: the log mass reported where the linear cost exceeds the gain
     # of any mass.
     no_mass_log: float = -270.0
-    # Log mass below which a plan has no mass, in float64.
+    # Log mass below which a plan has no mass, in float64; that of a plan of zeros.
     min_log_mass: float = -700.0
     # Largest exponent used for a mass, so that exp does not overflow float64.
     max_log: float = 700.0

@@ -60,8 +60,8 @@ class MassRule(BatchRecord):
 
     @cached_property
     def min_log_mass(self) -> Tensor:
-        """The log mass (B,) below which a plan has collapsed: that of sqrt(m(a) m(b)) minus 30."""
-        return 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
+        """The log mass (B,) below which a plan has collapsed."""
+        return min_log_mass(self.log_mass_a, self.log_mass_b)
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log of the mass m that minimizes F(m·p, m·p), and the log of the mass in the result, (B,) each.
@@ -70,22 +70,56 @@ class MassRule(BatchRecord):
         branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a
         plan p of mass 1, the KL being KL(p1 | a), KL(p2 | b), KL(p | a⊗b).
         """
-        free = torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
-        log_mass = free
+        log_mass_without_linear = (
+            torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
+        )
+        log_mass = log_mass_without_linear
         if self.alpha is not None:
-            inverse_mass = (-free).clamp(max=PROBLEM_CONFIG.max_log).exp()
-            pull = self.alpha * linear / (4.0 * self.weights.total) * inverse_mass
-            log_mass = log_mass + lambert(-pull)
+            inverse_mass = (-log_mass_without_linear).clamp(max=PROBLEM_CONFIG.max_log).exp()
+            lambert_argument = -self.alpha * linear / (4.0 * self.weights.total) * inverse_mass
+            log_mass = log_mass + lambert(lambert_argument)
         log_mass = torch.where(self.is_hard_b, self.log_mass_b, log_mass)
         log_mass = torch.where(self.is_hard_a, self.log_mass_a, log_mass)
         if self.alpha is None:
             return log_mass, log_mass
-        has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (pull > 1.0 / math.e)
+        has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (lambert_argument < -1.0 / math.e)
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
         """Return the factor alpha/2m, (B,), of the linear cost in a step, m = exp(max(log_mass, min_log_mass))."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
+
+
+def min_log_mass(log_mass_a: Tensor, log_mass_b: Tensor) -> Tensor:
+    """Return the log mass (B,) below which a plan has collapsed: that of sqrt(m(a) m(b)) minus 30.
+
+    log_mass_a, log_mass_b: (B,), log masses of the weights.
+    """
+    return 0.5 * (log_mass_a + log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
+
+
+def shift_potentials(
+    linear: tuple[Tensor, Tensor],
+    constants: tuple[Tensor, Tensor],
+    constant_sum: Tensor,
+    *,
+    is_hard: tuple[Tensor, Tensor],
+    factor: Tensor,
+    eps: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return factor·(linear + constant), (B, n) and (B, m), for both potentials; NaN for items with eps = 0.
+
+    linear: potentials of the last linear problem; constants: those of f and g, (B,) each, where their sides are not
+    hard; constant_sum: (B,), their sum, which is divided equally if both are hard; is_hard: (B,) bool each.
+    """
+    (constant_f, constant_g), (is_hard_a, is_hard_b) = constants, is_hard
+    of_hard_a = torch.where(is_hard_b, 0.5 * constant_sum, constant_sum - constant_g)
+    constant_f = torch.where(is_hard_a, of_hard_a, constant_f)
+    f, g = (
+        torch.where(eps[:, None] > 0, factor[:, None] * (u.double() + c[:, None]), torch.nan).to(u.dtype)
+        for u, c in zip(linear, (constant_f, constant_sum - constant_f), strict=True)
+    )
+    return f, g
 
 
 def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .._utils.precision import tf32_products
+from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
 from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
@@ -28,7 +29,8 @@ from .base import CompiledInputs, Problem, take_cost
 from .config import PROBLEM_CONFIG
 from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
-from .mass import MassRule, PenaltyWeights, mean_log, product_kl
+from .mass import MassRule, PenaltyWeights, mean_log, product_kl, shift_potentials
+from .plan_operations import normalize
 from .ugw_state import PlanState
 
 
@@ -145,6 +147,16 @@ class UGW(Problem):
         local_cost = self._local_cost(unit_plan, is_product)
         drift = torch.zeros_like(self.eps) if self.distortion_sum.is_incremental else None
         return self._state(unit_plan, local_cost, drift)
+
+    def state_of_any_plan(self, plan: Any) -> PlanState:
+        """Return the `PlanState` of a plan (B, n, m) of any mass, also 0, with the mass that it has."""
+        mass = plan.sum((1, 2), dtype=torch.float64)
+        unit_plan = normalize(plan)
+        if not isinstance(plan, ImplicitPlan):
+            # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of next to 0.
+            unit_plan = torch.where(mass[:, None, None] > 0, unit_plan, self.product)
+        log_mass = torch.where(mass > 0, mass.log(), PROBLEM_CONFIG.min_log_mass)
+        return self.state_of_plan(unit_plan).with_log_mass(log_mass)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
         """Return Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', (B, n, m); is_product: (B,) bool, is it a product plan?"""
@@ -271,16 +283,14 @@ class UGW(Problem):
             + self.eps * (q.kls[:, 2] + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
             - entropy * log_mass
         )
-        of_hard_a = torch.where(hard_b, 0.5 * constant_sum, constant_sum - constant_g)
-        constant_f = torch.where(hard_a, of_hard_a, constant_f)
-        constants = constant_f, constant_sum - constant_f
-        f, g = (
-            torch.where(self.eps[:, None] > 0, q.log_mass.exp()[:, None] * (u.double() + c[:, None]), torch.nan).to(
-                u.dtype
-            )
-            for u, c in zip(linear, constants, strict=True)
-        )
-        return (f, g), None
+        return shift_potentials(
+            linear,
+            (constant_f, constant_g),
+            constant_sum,
+            is_hard=(hard_a, hard_b),
+            factor=q.log_mass.exp(),
+            eps=self.eps,
+        ), None
 
 
 def _product_distortion(problem: UGW) -> Tensor:

@@ -50,6 +50,11 @@ class PlanMoments:
         cross = torch.cat([top, torch.cat([mean_x.mT, basis_product], dim=2)], dim=1)
         return cls(problem.dx.moments(p1), problem.dy.moments(p2), cross)
 
+    @property
+    def basis_product(self) -> Tensor:
+        """leftᵀ·plan·right with the bases, (B, r, s)."""
+        return self.cross[:, 1:, 1:]
+
     def local_cost(self, problem: StreamingUGW) -> BilinearMatrix:
         """Return Σ_i'j' (Dx_ii' − Dy_jj')² P_i'j' for the points i, j of a problem, (B, n, m).
 

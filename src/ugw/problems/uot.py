@@ -20,9 +20,8 @@ from ..kernels.dispatch import dot
 from ..measures.divergences import KL, kl
 from ..results.records import Terms
 from .base import Problem, take_cost
-from .config import PROBLEM_CONFIG
 from .linear import LinearProblem, LinearSolution
-from .mass import PenaltyWeights, scaled_kl
+from .mass import PenaltyWeights, min_log_mass, scaled_kl, shift_potentials
 from .plan_operations import cost_rms
 from .ugw_state import PlanState
 
@@ -76,7 +75,6 @@ class UW(Problem):
         )
         linear = dot(self.cost, unit_plan)
         log_mass = self._optimal_log_mass(linear, kls)
-        min_log_mass = 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
         return PlanState(
             unit_plan,
             zero,
@@ -85,7 +83,7 @@ class UW(Problem):
             kls=kls,
             linear=linear,
             reported_log_mass=log_mass,
-            min_log_mass=min_log_mass,
+            min_log_mass=min_log_mass(self.log_mass_a, self.log_mass_b),
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
@@ -132,8 +130,6 @@ class UW(Problem):
         )
         constant_f = -self.div_a.penalty * (p.log_mass - log_mass - self.log_mass_a)
         constant_g = -self.div_b.penalty * (p.log_mass - log_mass - self.log_mass_b)
-        of_hard_a = torch.where(self.div_b.is_hard, 0.5 * constant_sum, constant_sum - constant_g)
-        constant_f = torch.where(self.div_a.is_hard, of_hard_a, constant_f)
-        sides = zip(linear, (constant_f, constant_sum - constant_f), strict=True)
-        f, g = (torch.where(self.eps[:, None] > 0, u.double() + c[:, None], torch.nan).to(u.dtype) for u, c in sides)
-        return (f, g), None
+        is_hard, factor = (self.div_a.is_hard, self.div_b.is_hard), torch.ones_like(self.eps)
+        constants = constant_f, constant_g
+        return shift_potentials(linear, constants, constant_sum, is_hard=is_hard, factor=factor, eps=self.eps), None

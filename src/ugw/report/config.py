@@ -30,6 +30,8 @@ class ReportConfig:
     plane_gap: float = 0.75
     # Width of the scene divided by its height, as on most screens.
     scene_aspect: float = 1.5
+    # Quantiles of the positions along the first space at which the gradient ends: outliers would take most of it.
+    color_quantiles: tuple[float, float] = (0.01, 0.99)
     # Colors along the first space, readable on white and on black.
     gradient: tuple[str, ...] = ("#4477DD", "#2AA7C9", "#3FB56B", "#C7B52A", "#EE8336", "#D9486E")
 

@@ -13,9 +13,9 @@ from ..plots.drawing import as_array, as_colors, convergence_curves, principal_c
 from ..results.lazy_plan import LazyPlan
 from ..results.projection import barycentric_projection, divide_by_weights
 from ..results.result import Result
+from .arrangement import SceneTransform, arrange
 from .config import REPORT_CONFIG
 from .matches import Matches, largest_matches, merge_matches, row_reader
-from .stage import SceneTransform, arrange
 from .views import View
 
 
@@ -110,7 +110,7 @@ def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
     """
     if colors is None:
         values = principal_coordinates(positions, 1)[:, 0]
-        low, high = np.quantile(values, [0.01, 0.99])
+        low, high = np.quantile(values, REPORT_CONFIG.color_quantiles)
     else:
         values = as_array("colors", colors)
         if values.shape not in ((len(positions),), (len(positions), 3)):

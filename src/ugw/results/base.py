@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import escape
 from typing import Any, Self, TypeVar
 
@@ -152,11 +150,3 @@ def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyRes
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
     return result
-
-
-@contextmanager
-def convergence_warnings_ignored() -> Iterator[None]:
-    """Silence ConvergenceWarning inside the `with` block, after which the caller warns about the combined result."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

@@ -1,14 +1,28 @@
-"""Products and barycentric projections with plans that are NumPy arrays or LazyPlans, as NumPy arrays."""
+"""Products and barycentric projections with plans, stored or not."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from .._utils.checks import dtype_name
-from .lazy_plan import LazyPlan
+from .._utils.checks import as_tensor, dtype_name
+from ..geometry.implicit_plan import ImplicitPlan
+from .lazy_plan import LazyPlan, product
+
+
+def weighted_means(plan: Tensor | ImplicitPlan, values: Tensor) -> Tensor:
+    """Return for each row of a plan (B, n, m) the mean of values (B, m, k) weighted by that row, (B, n, k).
+
+    Rows without mass are NaN. Differentiable in the values.
+    """
+    if isinstance(plan, ImplicitPlan):
+        return product(plan, values) / plan.sum(2)[:, :, None]
+    # Rows are divided by their maximum, because tiny masses would underflow in the product.
+    weights = plan / plan.amax(2, keepdim=True)
+    return weights @ values / weights.sum(2, keepdim=True)
 
 
 def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
@@ -21,12 +35,9 @@ def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
            [nan]])
     """
     if isinstance(plan, LazyPlan):
-        with np.errstate(invalid="ignore"):
-            return apply_plan(plan, values) / apply_plan(plan, np.ones((len(values), 1)))
-    largest = plan.max(axis=1, keepdims=True)
-    # Rows are divided by their maximum, because tiny masses would underflow in the product.
-    weights = np.divide(plan, largest, out=np.full_like(plan, np.nan), where=largest > 0)
-    return weights @ values / weights.sum(axis=1, keepdims=True)
+        unbatched = plan.implicit_plan((1, plan.shape[0], plan.shape[1]))
+        return to_numpy(weighted_means(unbatched, torch.tensor(values).to(unbatched.row_sums)[None]).double()[0])
+    return weighted_means(as_tensor("plan", plan).double()[None], torch.tensor(values).double()[None])[0].numpy()
 
 
 def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:

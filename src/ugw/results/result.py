@@ -25,6 +25,7 @@ from .io import (
     with_current_names,
 )
 from .parameters import are_equal, item_parameters
+from .projection import weighted_means
 from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, present
 
 # Entries of `parameters` that two results of one problem share.
@@ -136,8 +137,7 @@ class Result(BatchedResultBase):
         if v.ndim not in (1, 2) or v.shape[0] != n:
             raise InputError(f"values must have shape ({n},) or ({n}, k), got {tuple(v.shape)}")
         check_finite("values", v)
-        means = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
-        means = means.reshape(m, *v.shape[1:])
+        means = weighted_means(plan.mT, v.reshape(1, n, -1)).reshape(m, *v.shape[1:])
         return means.cpu().numpy() if self.numpy else means
 
     # -- convergence ---------------------------------------------------------------------------------------

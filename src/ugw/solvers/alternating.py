@@ -123,11 +123,11 @@ class AlternateMin(Solver):
         if not bool(has_begun.all()):
             iterate = where(has_begun, iterate, Iterate.initial(state, settings))
         if bool((first.status == Status.STOPPED).any()):  # the exact phase makes one step, without asking again
-            outcome = first.then(_iterate(settings, iterate, 1, None))
+            outcome = first.continued_by(_iterate(settings, iterate, 1, None))
             is_stopped = outcome.status == Status.MAX_ITER
             return settings, replace(outcome, status=torch.where(is_stopped, int(Status.STOPPED), outcome.status))
-        limits = (self.max_iter - first.n_iter).clamp(min=1)
-        return settings, first.then(_iterate(settings, iterate, limits, monitor))
+        max_iter = (self.max_iter - first.n_iter).clamp(min=1)
+        return settings, first.continued_by(_iterate(settings, iterate, max_iter, monitor))
 
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
@@ -148,14 +148,14 @@ class AlternateMin(Solver):
             low = unit_plan.to(phase.problem.x.dtype)
             state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
             iterate = Iterate.initial(state, settings)
-            is_precise = settings.noise <= SOLVER_CONFIG.max_trusted_noise / 10.0
+            is_precise = settings.noise <= SOLVER_CONFIG.max_low_precision_noise
             index = is_precise.nonzero()[:, 0]
             if len(index) == len(is_precise):
                 return _iterate(settings, iterate, options.max_iter, monitor)
             if not len(index):
                 return None
             outcome = _iterate(take(settings, index), take(iterate, index), options.max_iter, monitor)
-            return outcome.among(index, iterate)
+            return outcome.expand_to_batch(index, iterate)
 
 
 # The options of a solve without a given solver, made once: checks of options take as long as a step of few points.
@@ -284,9 +284,10 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
-    waits = (change <= config.near_convergence * settings.change_tol) & (residual > settings.residual_tol)
+    has_nearly_converged = change <= config.near_convergence * settings.change_tol
+    needs_more_iterations = has_nearly_converged & (residual > settings.residual_tol)
     largest = max(1.0, config.max_inner_iter / options.inner.max_iter)
-    return torch.where(waits, (2.0 * multiplier).clamp(max=largest), multiplier)
+    return torch.where(needs_more_iterations, (2.0 * multiplier).clamp(max=largest), multiplier)
 
 
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
@@ -313,18 +314,19 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
     )
 
 
-def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
-    """Return the outcome of at most `limits` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU.
+def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
+    """Return the outcome of at most `max_iter` steps.
 
-    limits: one number for all items, or (B,).
+    They are compiled or made one by one on a CPU, and captured as CUDA graphs on a GPU. max_iter: one number for all
+    items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
     may_compile = is_plain and has_compiled_steps(settings.problem)
-    if not isinstance(limits, Tensor) and may_compile and iterate.state.drift is None:
-        return iterate_compiled(settings, iterate, limits, monitor)
+    if not isinstance(max_iter, Tensor) and may_compile and iterate.state.drift is None:
+        return iterate_compiled(settings, iterate, max_iter, monitor)
     rules = loop.Rules(
-        max_iter=int(limits.max()) if isinstance(limits, Tensor) else limits,
-        limits=limits if isinstance(limits, Tensor) else None,
+        max_iter=int(max_iter.max()) if isinstance(max_iter, Tensor) else max_iter,
+        max_iter_per_item=max_iter if isinstance(max_iter, Tensor) else None,
         compact_at=SOLVER_CONFIG.compaction_share,
         keeps_history=settings.is_monitored,
     )

@@ -70,7 +70,7 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
     """
     plan = iterate.state.unit_plan
     is_small = isinstance(plan, Tensor) and plan.numel() <= CAPTURE_CONFIG.busy_entries
-    if settings.is_monitored or not is_small or rules.limits is not None:
+    if settings.is_monitored or not is_small or rules.max_iter_per_item is not None:
         return 1
     return max(count for count in range(1, SOLVER_CONFIG.max_unchecked_steps + 1) if rules.max_iter % count == 0)
 

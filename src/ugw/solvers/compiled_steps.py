@@ -18,9 +18,10 @@ from ..results.records import Status, StepBackend
 from . import loop
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
-from .run_state import CONSTANTS, Controls, CostHistory, Iterate, RunSettings
+from .run_state import ITEM_SETTINGS, Controls, CostHistory, Iterate, RunSettings
 
-NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of the history, `HistoryRow` in common.hpp
+# Columns of the history, `HistoryRow` in common.hpp.
+DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
 
 
 def has_compiled_steps(problem: Problem) -> bool:
@@ -50,12 +51,15 @@ def iterate_compiled(
 
 @dataclass(frozen=True)
 class _CompiledOutcome(loop.Outcome):
-    """The outcome of compiled steps. history: (B, steps, columns), `NUMBERS` of all steps, NaN after an item's end."""
+    """The outcome of compiled steps.
+
+    history: (B, steps, columns), `DIAGNOSTICS` of all steps, NaN after an item's end.
+    """
 
     history: Tensor = field(kw_only=True)
 
     def table(self) -> Tensor:
-        """Return objective, change, ... (`NUMBERS`) of all steps, (B, steps, 5), NaN after the end of an item."""
+        """Return objective, change, ... (`DIAGNOSTICS`) of all steps, (B, steps, 5), NaN after the end of an item."""
         return self.history
 
 
@@ -103,7 +107,7 @@ class _CompiledRun:
             self._costs[:, 2, :, : self._m] = iterate.history.inputs[1]
         if iterate.previous_state is not None:
             self._plans[:, 2, :, : self._m] = iterate.previous_state.unit_plan
-        self._history = torch.empty(self._batch, 0, len(NUMBERS), dtype=torch.float64)
+        self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)
         self._arguments = self._make_arguments(n_threads)
 
     def _make_arguments(self, n_threads: int) -> native.Run:
@@ -150,7 +154,7 @@ class _CompiledRun:
             self._call(step)
             is_valid = was_running & (self._status != Status.NON_FINITE)
             rows = self._history[is_valid, step - 1]
-            numbers = dict(zip(NUMBERS, rows.unbind(1), strict=True))
+            numbers = dict(zip(DIAGNOSTICS, rows.unbind(1), strict=True))
             if monitor(numbers, int(was_running.sum())):
                 self._status[self._status == Status.RUNNING] = int(Status.STOPPED)
             if not bool((self._status == Status.RUNNING).any()):
@@ -166,7 +170,7 @@ class _CompiledRun:
         """Enlarge the history, so that it has rows for more steps, at most `last_step` in all."""
         n_rows = self._history.shape[1]
         more = min(last_step, max(SOLVER_CONFIG.first_history_rows, 4 * n_rows)) - n_rows
-        empty = torch.full((self._batch, more, len(NUMBERS)), torch.nan, dtype=torch.float64)
+        empty = torch.full((self._batch, more, len(DIAGNOSTICS)), torch.nan, dtype=torch.float64)
         self._history = torch.cat([self._history, empty], dim=1) if n_rows else empty
         self._arguments.history = self._history.data_ptr()
         self._arguments.history_capacity = self._history.shape[1]
@@ -297,7 +301,7 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
     """Return the fields of the C++ record `Parameters`, (B,) each, by name; mass_rule: of the optimal mass."""
     may_extrapolate = settings.may_extrapolate
     return {
-        **{name: getattr(settings, name) for name in CONSTANTS},
+        **{name: getattr(settings, name) for name in ITEM_SETTINGS},
         **problem_parameters(settings.problem, mass_rule),
         "converged_status": settings.converged_status.double(),
         "may_extrapolate": torch.zeros_like(settings.noise) if may_extrapolate is None else may_extrapolate.double(),

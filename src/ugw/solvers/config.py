@@ -18,6 +18,8 @@ class SolverConfig:
     default_inner_tol: float = 1e-7
     # Largest convergence rate that an Aitken extrapolation of the potentials assumes; above, it would not be stable.
     max_aitken_rate: float = 1.0 - 1e-6
+    # Share of items still running below which a batch of Sinkhorn iterations is compacted: compaction copies all costs.
+    inner_compaction_share: float = 0.5
 
     # -- stopping
     # A larger limit of steps or iterations is stored as this, which no run reaches: integers up to here are exact in
@@ -27,6 +29,8 @@ class SolverConfig:
     default_tol: float = 1e-6
     # Relative L1 change of the plan by rounding alone above which a result has the status PRECISION.
     max_trusted_noise: float = 1e-3
+    # The same in a low-precision phase, above which an item skips it: its plan would be rounded too much.
+    max_low_precision_noise: float = 1e-4
     # Rounding errors of a sum over a row or column, in units of those of one entry.
     sum_rounding: float = 8.0
     # A converged plan still moves by this many times the rounding noise.

@@ -15,13 +15,13 @@ from ..results.records import Status, StepBackend
 
 @dataclass(frozen=True)
 class Report:
-    """Status and monitored numbers (objective, plan change, residual, mass) of a step.
+    """Status and diagnostics (objective, plan change, residual, mass) of a step.
 
-    status: (B,), codes of `Status`, RUNNING to go on; numbers: by name, (B,) each.
+    status: (B,), codes of `Status`, RUNNING to go on; diagnostics: by name, (B,) each.
     """
 
     status: Tensor
-    numbers: dict[str, Tensor] = field(default_factory=dict)
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
 
 
 class StepObserver(Protocol):
@@ -46,7 +46,7 @@ class Outcome:
     trace: list[tuple[Tensor, Tensor]]
     backend: int = StepBackend.TORCH
 
-    def then(self, second: Outcome) -> Outcome:
+    def continued_by(self, second: Outcome) -> Outcome:
         """Return the outcome of this run and a second run that continued it: final state of the second, steps added.
 
         Items with the status STOPPED in this run keep it.
@@ -60,7 +60,7 @@ class Outcome:
             backend=self.backend | second.backend,
         )
 
-    def among(self, index: Tensor, initial: Any) -> Outcome:
+    def expand_to_batch(self, index: Tensor, initial: Any) -> Outcome:
         """Return the outcome for a whole batch if this is the outcome of its items `index`, (k,), run alone.
 
         initial: the state of the whole batch before. All other items keep it, with the status RUNNING and 0 steps.
@@ -91,14 +91,14 @@ class Outcome:
 class Rules:
     """Rules of a loop: when to stop, how often to check, and when to compact the batch.
 
-    limits: (B,), the most steps of each item if they differ, from 1 to `max_iter`; `check_every` is 1 then;
+    max_iter_per_item: (B,), the most steps of each item if they differ, from 1 to `max_iter`; `check_every` is 1 then;
     items_to_keep: function from the number of running items to the number of items to keep, ended ones among them; the
     others are dropped once that number is below the share `compact_at` of the items in the batch; keeps_history: are
     the numbers of every step kept?
     """
 
     max_iter: int
-    limits: Tensor | None = None
+    max_iter_per_item: Tensor | None = None
     check_every: int = 1
     compact_at: float = 1.0
     items_to_keep: Callable[[int], int] = int
@@ -114,7 +114,7 @@ def iterate(
 ) -> Outcome:
     """Repeat `state, report = step(context, state)` until no item has the status RUNNING; return the `Outcome`.
 
-    report: a `Report`, the status and the numbers (objective, change, ...) of the step.
+    report: a `Report`, the status and the diagnostics (objective, change, ...) of the step.
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
     batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
     problem) and `state` have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.
@@ -128,26 +128,26 @@ def iterate(
         if iteration % rules.check_every and iteration < rules.max_iter:
             state = new
             continue
-        rows = torch.stack(list(report.numbers.values()), dim=1)
-        is_last = iteration == rules.max_iter if rules.limits is None else iteration >= rules.limits[items]
+        rows = torch.stack(list(report.diagnostics.values()), dim=1)
+        is_last = iteration >= (rules.max_iter if rules.max_iter_per_item is None else rules.max_iter_per_item[items])
         code = _final_codes(report.status, rows, is_last=is_last)
         is_valid = is_running & (code != Status.NON_FINITE)  # a step that is undone has no history
         if rules.keeps_history:
             trace.append((items, torch.where(is_valid[:, None], rows.double(), torch.nan)))
         if observer is not None:
-            numbers = {name: values[is_valid] for name, values in report.numbers.items()}
+            numbers = {name: values[is_valid] for name, values in report.diagnostics.items()}
             if observer(numbers, int(is_running.sum())):
                 code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         has_ended = is_running & (code != Status.RUNNING)
         if not bool(has_ended.any()):
             state = new
             continue
-        is_broken = code == Status.NON_FINITE
-        any_broken = bool((has_ended & is_broken).any())
-        last_finite = where(is_broken, state, new) if any_broken else new
+        is_non_finite = code == Status.NON_FINITE
+        any_non_finite = bool((has_ended & is_non_finite).any())
+        last_finite = where(is_non_finite, state, new) if any_non_finite else new
         ended = has_ended.nonzero()[:, 0]  # once, because a GPU would synchronize for every use of a mask
         status[items[ended]] = code[ended]
-        n_iter[items[ended]] = iteration - is_broken[ended].to(n_iter.dtype)
+        n_iter[items[ended]] = iteration - is_non_finite[ended].to(n_iter.dtype)
         is_running = is_running & ~has_ended
         if final is None and not bool(is_running.any()) and len(items) == len(status):
             return Outcome(last_finite, status, n_iter, trace)
@@ -157,10 +157,10 @@ def iterate(
         if not bool(is_running.any()):
             break
         n_kept = rules.items_to_keep(int(is_running.sum()))
-        if any_broken or n_kept < rules.compact_at * len(items):
-            # A broken item is not kept: it would break every following step.
-            order = (2 * is_running.to(torch.int8) - is_broken.to(torch.int8)).argsort(descending=True, stable=True)
-            chosen = order[: min(n_kept, int((~is_broken).sum()))]
+        if any_non_finite or n_kept < rules.compact_at * len(items):
+            # A non-finite item is not kept: each of its next steps would be non-finite too.
+            order = (2 * is_running.to(torch.int8) - is_non_finite.to(torch.int8)).argsort(descending=True, stable=True)
+            chosen = order[: min(n_kept, int((~is_non_finite).sum()))]
             context, state = take(context, chosen), take(state, chosen)
             items, is_running = items[chosen], is_running[chosen]
     return Outcome(final, status, n_iter, trace)

@@ -48,7 +48,7 @@ class RunSettings(BatchRecord):
 
 
 # The fields of `RunSettings` that `_compute_settings` returns, in order.
-CONSTANTS = (
+ITEM_SETTINGS = (
     "first_entropy",
     "last_entropy",
     "max_entropy",
@@ -73,7 +73,7 @@ def prepare_run(
     # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
     options = replace(options, progress=False, callback=None, max_iter=1)
     state, is_soft, values = call_on_device(_compute_settings, problem, unit_plan, options, entropy)
-    constants = dict(zip(CONSTANTS, values, strict=True))
+    constants = dict(zip(ITEM_SETTINGS, values, strict=True))
     needs_proximal = (constants["last_entropy"] > problem.eps).any()
     uses_proximal_steps, any_soft = torch.stack([needs_proximal, is_soft.any()]).tolist()
     settings = RunSettings(
@@ -91,7 +91,7 @@ def prepare_run(
 def _compute_settings(
     problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """Return the state of the initial plan, (B,) bool, and the fields of `RunSettings` named in `CONSTANTS`, (B,) each.
+    """Return the state of the initial plan, (B,) bool, and the `ITEM_SETTINGS` of `RunSettings`, (B,) each.
 
     The state is the plan and the quantities computed from it. The bools say which items may be extrapolated: those with
     soft marginals that need no proximal term. entropy: (B,), of the last step of a previous phase, if there was one.

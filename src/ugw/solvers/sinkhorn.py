@@ -100,7 +100,8 @@ class Sinkhorn:
             context.tol = torch.full_like(eps, own_tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
             context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
-            rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
+            compact_at = SOLVER_CONFIG.inner_compaction_share
+            rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=compact_at, keeps_history=False)
             first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)
             state = loop.iterate(_iterate_and_check, context, first, rules).state
         else:
@@ -185,9 +186,11 @@ def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potenti
     context.kernel = context.kernel.recenter(state.next_gamma)
     factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
     iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)
-    is_lost = ~torch.isfinite(iterate[-1])
-    if bool(is_lost.any()):
-        iterate = where(is_lost, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate)
+    is_nonfinite = ~torch.isfinite(iterate[-1])
+    if bool(is_nonfinite.any()):
+        iterate = where(
+            is_nonfinite, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate
+        )
     new = _update(state, iterate)
     status = torch.where(new.n_rounds >= context.max_rounds, int(Status.MAX_ITER), int(Status.RUNNING))
     status = torch.where(new.residual <= context.tol, int(Status.CONVERGED), status)

@@ -58,7 +58,7 @@ class Steps:
             value = value.masked_fill(state.value > self.limit, torch.nan)
         low, high = self.request_between
         requested = torch.where((value > low) & (value < high), MANY + 1.0, self.requests_after)
-        return State(value, state.value, state.anchor, requested), SimpleNamespace(numbers={"value": value})
+        return State(value, state.value, state.anchor, requested), SimpleNamespace(diagnostics={"value": value})
 
 
 def requested_rounds(settings, state):
@@ -90,7 +90,7 @@ def run(step, settings, state, count=6):
     values = []
     for _ in range(count):
         state, report = step(settings, state)
-        torch.testing.assert_close(report.numbers["value"], state.value)
+        torch.testing.assert_close(report.diagnostics["value"], state.value)
         values.append(state.value.clone())
     return torch.stack(values), state
 
@@ -294,7 +294,7 @@ def test_steps_that_must_synchronize_run_as_they_are():
     assert step.release(last) is last
 
 
-@changed_thresholds(CAPTURE_CONFIG, max_kept_step_bytes=10)
+@changed_thresholds(CAPTURE_CONFIG, max_cached_step_bytes=10)
 def test_graphs_that_read_much_are_not_kept(cuda):
     steps = Steps()
     for seed in range(2):

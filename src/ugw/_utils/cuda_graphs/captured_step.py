@@ -52,7 +52,7 @@ class CapturedStep:
         self._settings: Any = None
         self._graphs: dict[int, StepGraph] = {}
         self._n_warmup, self._n_waiting = 0, 0
-        self._is_off, self._is_large, self._is_known = False, False, False
+        self._is_off, self._is_large, self._was_seen_before = False, False, False
         self._signature: Signature | None = None  # under which graphs are kept, None if they are not
         self.has_replayed_graph = False
         self._last_state: Any = None  # and the rounds it needs:
@@ -68,7 +68,7 @@ class CapturedStep:
         n_rounds = None if self._is_off else self._choose_rounds(state)
         if n_rounds is None:
             return self._step_without_graph(state)
-        is_warming_up = not self._graphs and not self._is_known and self._n_warmup < CAPTURE_CONFIG.warmup_steps
+        is_warming_up = not self._graphs and not self._was_seen_before and self._n_warmup < CAPTURE_CONFIG.warmup_steps
         if self._is_large or is_warming_up:
             self._n_warmup += 1
             new, report = self._step(settings, state, n_rounds)
@@ -119,12 +119,12 @@ class CapturedStep:
         properties = self._properties_of(settings, state)
         self._settings, self._n_warmup, self._is_off = settings, 0, not properties.is_sync_free
         fits = properties.is_capturable and properties.n_entries <= CAPTURE_CONFIG.max_step_entries
-        self._is_large, self._is_known, self._signature = not fits, False, None
+        self._is_large, self._was_seen_before, self._signature = not fits, False, None
         if self._is_off or self._is_large:
             return
         structure, tensors = flatten(state)  # which tensors are identical does not matter: the state is cloned
         signature, setting_tensors = cache.find_signature(self._step, settings, structure)
-        if cache.bytes_of(setting_tensors) + cache.bytes_of(tensors) > CAPTURE_CONFIG.max_kept_step_bytes:
+        if cache.bytes_of(setting_tensors) + cache.bytes_of(tensors) > CAPTURE_CONFIG.max_cached_step_bytes:
             return
         self._signature = signature
         for n_rounds in (CAPTURE_CONFIG.usual_rounds, CAPTURE_CONFIG.many_rounds):
@@ -133,7 +133,7 @@ class CapturedStep:
                 graph.write_settings(setting_tensors)
                 self._graphs[n_rounds] = graph
         # A known signature recurs and its kernels are compiled, so that its first step is captured too.
-        self._is_known = signature.n_calls > 0
+        self._was_seen_before = signature.n_calls > 0
 
     def _store_graphs(self) -> None:
         """Move the graphs of the current settings to the cache."""
@@ -167,7 +167,7 @@ class CapturedStep:
         if share < CAPTURE_CONFIG.min_share_of_waiting and not is_their_turn:
             return CAPTURE_CONFIG.usual_rounds
         many = CAPTURE_CONFIG.many_rounds
-        return many if self._is_known and largest <= many else None
+        return many if self._was_seen_before and largest <= many else None
 
 
 class StepGraph:
@@ -239,7 +239,7 @@ def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report:
 
     The summary is the share of items that need more than the usual rounds, and the most rounds that one needs.
     """
-    is_finite = torch.stack(list(report.numbers.values())).isfinite().all()
+    is_finite = torch.stack(list(report.diagnostics.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])
 
 

@@ -32,7 +32,7 @@ class CaptureConfig:
     # Steps between two steps with more rounds if few items need them; all others would wait for these.
     patience_steps: int = 8
     # Bytes read by a captured step above which it is not kept for later problems.
-    max_kept_step_bytes: int = 2**27
+    max_cached_step_bytes: int = 2**27
     # Plan entries below which a GPU takes the same time for any size.
     busy_entries: int = 2**20
 

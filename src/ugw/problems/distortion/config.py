@@ -26,7 +26,9 @@ class DistortionConfig:
     chebyshev_degrees: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     # Error of the factors of a smooth loss, as a fraction of the range of the loss: below the default tolerances.
     smooth_tol: float = 1e-8
-    # The same for a loss with a kink, whose error decreases only like 1/rank.
+    # Share of the tolerance of a smooth loss for the coefficients above the degree: truncation takes the rest.
+    max_tail_share: float = 0.1
+    # Error of the factors of a loss with a kink, whose error decreases only like 1/rank.
     kink_tol: float = 1e-3
     # Largest rank for a loss with a kink: a rank of 64 costs as much as 64 products.
     max_kink_rank: int = 64

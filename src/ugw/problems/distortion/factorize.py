@@ -79,7 +79,7 @@ def factorize(
         matrix = _interpolation_matrix(g, length, degree)
         tail = _tail_sum(matrix)
         tolerance = max((config.smooth_tol if tol is None else tol) * spread, smallest_tol)
-        is_smooth = tail <= 0.1 * tolerance and _error_on_edge(g, length, matrix) <= tolerance
+        is_smooth = tail <= config.max_tail_share * tolerance and _error_on_edge(g, length, matrix) <= tolerance
         if is_smooth:
             break
     if tol is None and not is_smooth:

@@ -8,13 +8,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..._utils.pytree import BatchRecord
 from ...geometry.metric import Metric
 from .base import Distortion
 from .config import DISTORTION_CONFIG
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredDistortion(Distortion):
+class SquaredDistortion(BatchRecord, Distortion):
     """The distortion sum for the loss t², exact up to rounding: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx·plan·Dy."""
 
     dx: Metric
@@ -58,10 +59,6 @@ class SquaredDistortion(Distortion):
     def with_metrics(self, dx: Metric, dy: Metric) -> Self:
         """Return the distortion sum for other metrics."""
         return type(self)(dx, dy)
-
-    def take(self, index: Tensor) -> Self:
-        """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
-        return type(self)(self.dx.take(index), self.dy.take(index))
 
 
 def distance_moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:

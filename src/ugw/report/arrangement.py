@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import coo_array
 
+from ..plots.drawing import aligning_rotation
 from .config import REPORT_CONFIG
 from .matches import MatchPairs
 
@@ -67,7 +69,8 @@ def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
     dim = 2 if max(x.shape[1], y.shape[1]) <= 2 else 3
     clouds = [pad_dimensions(x, dim), pad_dimensions(y, dim)]
     rotations = [np.eye(2) if dim == 2 else facing_rotation(clouds[0])]
-    rotations += [aligning_rotation(clouds[0] @ rotations[0], clouds[1], pairs, allow_reflection=dim == 2)]
+    plan = coo_array((pairs.mass, (pairs.i, pairs.j)), shape=(len(x), len(y)))
+    rotations += [aligning_rotation(plan, clouds[0] @ rotations[0], clouds[1], allow_reflection=dim == 2)]
     rotated = [cloud @ rotation for cloud, rotation in zip(clouds, rotations, strict=True)]
     sizes = [float(np.ptp(cloud, axis=0).max()) for cloud in rotated]
     has_one_scale = 0 < max(sizes) <= REPORT_CONFIG.max_common_scale_ratio * min(sizes)
@@ -99,19 +102,3 @@ def facing_rotation(points: np.ndarray) -> np.ndarray:
     _, _, axes = np.linalg.svd(horizontal, full_matrices=False) if len(points) > 1 else (None, None, np.eye(2))
     c, s = axes[0] if axes[0][0] >= 0 else -axes[0]
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-
-
-def aligning_rotation(x: np.ndarray, y: np.ndarray, pairs: MatchPairs, *, allow_reflection: bool) -> np.ndarray:
-    """Return the orthogonal matrix R (d, d) for which y R is closest to x at the matches (Procrustes problem).
-
-    Both are centered at their weighted means, and matches are weighted by their mass; R is the identity if there is no
-    mass. R is a rotation unless `allow_reflection`. x: (n, d); y: (m, d).
-    """
-    if not pairs.mass.sum() > 0:
-        return np.eye(y.shape[1])
-    weights = pairs.mass[:, None] / pairs.mass.sum()
-    from_x, from_y = (ends - (weights * ends).sum(axis=0) for ends in (x[pairs.i], y[pairs.j]))
-    left, _, right = np.linalg.svd((weights * from_y).T @ from_x)
-    if not allow_reflection and np.linalg.det(left @ right) < 0:
-        left[:, -1] *= -1  # reverse the direction with the smallest singular value
-    return left @ right

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
+from ugw.plots.drawing import aligning_rotation
+from ugw.report.arrangement import arrange, facing_rotation, pad_dimensions
 from ugw.report.config import REPORT_CONFIG
 from ugw.report.matches import MatchPairs
-from ugw.report.stage import aligning_rotation, arrange, facing_rotation, pad_dimensions
 
 
 def cloud(n, d, seed=0, scale=(3.0, 1.0, 0.3)):
@@ -49,7 +50,7 @@ def test_a_rotated_copy_is_aligned_with_the_original(d):
 def test_planes_may_be_mirrored_and_solids_may_not():
     for d, mirrors, sign in ((2, True, -1), (3, False, 1)):
         x = cloud(30, d)
-        rotated = aligning_rotation(x, x @ rotation(d, sign=-1), identity_pairs(30), allow_reflection=mirrors)
+        rotated = aligning_rotation(np.eye(30) / 30, x, x @ rotation(d, sign=-1), allow_reflection=mirrors)
         assert np.linalg.det(rotated) == pytest.approx(sign)
         assert np.allclose(rotated @ rotated.T, np.eye(d))
 
