@@ -23,7 +23,7 @@ from ..measures.cones import Cone
 from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
 from ..results.records import ConicTerms, Lift, SolverOutput
-from .base import Problem
+from .base import CompiledConicInputs, Problem
 from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
@@ -146,6 +146,20 @@ class CGW(Problem):
         )
         return (-4.0 * mean.log()).sqrt()
 
+    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
+        """Return what compiled steps need: matrices of the kernel and constants; None if the matrices are not stored."""
+        kernels = self.distortion_sum.stored_kernels()
+        if kernels is None:
+            return None
+        constants = {
+            "rho_share": self._rho_share,
+            "rho_total": self._rho_total,
+            "log_mass_factor": self._log_mass_factor,
+            "unmatched_value": self._unmatched_value,
+            "max_overlap": self._max_overlap,
+        }
+        return CompiledConicInputs(kernels, constants)
+
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
@@ -165,9 +179,8 @@ class CGW(Problem):
         last_overlap = overlap if last_overlap is None else last_overlap
         overlaps = torch.full((len(overlap), 2 * PROBLEM_CONFIG.decrease_window + 1), torch.nan).to(overlap)
         overlaps[:, -1] = overlap
-        max_overlap = self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
         return LiftedState(
-            unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlaps, max_overlap, log_mass
+            unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlaps, self._max_overlap, log_mass
         )
 
     def lift_plan(self, plan: Tensor) -> Tensor:
@@ -281,6 +294,11 @@ class CGW(Problem):
     def _unmatched_value(self) -> Tensor:
         """The value if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
         return self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
+
+    @property
+    def _max_overlap(self) -> Tensor:
+        """The overlap of weights of mass 1 at which the value would be 0, (B,)."""
+        return self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
 
     @property
     def _rho_total(self) -> Tensor:

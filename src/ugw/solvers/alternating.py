@@ -316,7 +316,8 @@ def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, moni
     limits: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    if isinstance(limits, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
+    is_incremental = getattr(iterate.state, "drift", None) is not None
+    if isinstance(limits, int) and is_plain and not is_incremental and has_compiled_steps(settings.problem):
         return iterate_compiled(settings, iterate, limits, monitor)
     rules = loop.Rules(
         max_iter=limits if isinstance(limits, int) else int(limits.max()),

@@ -10,6 +10,7 @@ namespace UGW_NAMESPACE {
 #include "sinkhorn.hpp"
 #include "plan_state.hpp"
 #include "anderson.hpp"
+#include "conic.hpp"
 #include "step.hpp"
 #include "item_loop.hpp"
 #include "linear_loop.hpp"

@@ -87,11 +87,12 @@ const char* ugw_field_names(const char* record) {
     if (std::strcmp(record, "iterate") == 0) return UGW_ITERATE_FIELDS(UGW_NAME);
     if (std::strcmp(record, "linear") == 0) return UGW_LINEAR_FIELDS(UGW_NAME);
     if (std::strcmp(record, "search") == 0) return UGW_SEARCH_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "conic") == 0) return UGW_CONIC_FIELDS(UGW_NAME);
     return nullptr;
 }
 
 // Bytes of the records of arguments together, to compare with those of their declarations in Python.
-std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(LinearRun) + sizeof(SearchRun); }
+std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(ConicRun) + sizeof(LinearRun) + sizeof(SearchRun); }
 
 const char* ugw_instruction_set() { return chosen().name; }
 

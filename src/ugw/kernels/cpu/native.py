@@ -20,6 +20,24 @@ class _Strided(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("item", c_int64), ("row", c_int64), ("col", c_int64)]
 
 
+class ConicKernel(ctypes.Structure):
+    """The factors of the conic kernel of one item, with the fields of the C++ record `ConicKernel` in common.hpp."""
+
+    _fields_ = [("left", c_void_p), ("right", c_void_p), ("rank", c_int64)]
+
+
+class ConicRun(ctypes.Structure):
+    """The arguments of `Library.run` for conic problems, with the fields of the C++ record `ConicRun` in common.hpp."""
+
+    _fields_ = [
+        ("parameters", c_void_p),
+        ("kernels", ctypes.POINTER(ConicKernel)),
+        ("overlaps", c_void_p),
+        ("best_plans", c_void_p),
+        ("n_overlaps", c_int64),
+    ]
+
+
 class Run(ctypes.Structure):
     """The arguments of `Library.run`, with the fields of the C++ record `Run` in common.hpp."""
 
@@ -50,6 +68,7 @@ class Run(ctypes.Structure):
         ("inputs", c_void_p),
         ("rows", c_int64),
         ("stride", c_int64),
+        ("conic", ctypes.POINTER(ConicRun)),
     ]
 
 
@@ -114,6 +133,7 @@ class Library:
     iterate_fields: tuple[str, ...]
     linear_fields: tuple[str, ...]
     search_fields: tuple[str, ...]
+    conic_fields: tuple[str, ...]
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
@@ -169,7 +189,9 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        if handle.ugw_run_size() != sum(map(ctypes.sizeof, (Run, LinearRun, SearchRun))):  # built from other sources
+        if handle.ugw_run_size() != sum(
+            map(ctypes.sizeof, (Run, ConicRun, LinearRun, SearchRun))
+        ):  # built from other sources
             continue
         records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_search": SearchRun}
         for name, record in records.items():
@@ -183,6 +205,7 @@ def _load() -> Library | None:
             iterate_fields=_field_names(handle, "iterate"),
             linear_fields=_field_names(handle, "linear"),
             search_fields=_field_names(handle, "search"),
+            conic_fields=_field_names(handle, "conic"),
             instruction_set=handle.ugw_instruction_set().decode(),
         )
     return None
