@@ -96,6 +96,7 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     Candidates are plans improved by a few steps of the surrogate (the UGW problem of the same spaces), the product plan
     and noise plans.
     """
+    problem.cost_scale()  # computed once, for all candidates
     coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
     improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)

@@ -48,17 +48,19 @@ class CompiledConicStates:
             )
         )
 
-    def state(self, problem: Any, initial: Any, plans: tuple[Tensor, Tensor], numbers: dict[str, Tensor]) -> Any:
-        """Return the `LiftedState` after the last step, without its local cost.
+    def state(
+        self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
+    ) -> Any:
+        """Return the `LiftedState` of the unit plan (B, n, m) after the last step, without its local cost.
 
-        initial: the state before the first step; plans: (B, n, m) each, the unit plans after the last step and before
-        it; numbers: (B,) each, by field of the C++ record `PlanNumbers`.
+        initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each;
+        numbers: (B,) each, by field of the C++ record `PlanNumbers`.
         """
-        plan, last_plan = plans
         return replace(
             self.previous_state(problem, initial, plan, numbers),
             overlap=self._overlaps[:, 0],
-            last_plan=last_plan,
+            last_plan=last[0],
+            last_cost=last[1],
             last_overlap=self._overlaps[:, 1],
             best_plan=self._best_plans[:, :, : plan.shape[2]],
             best_overlaps=self._overlaps[:, 2:],

@@ -199,7 +199,8 @@ class _CompiledRun:
                 previous_state = _replace_plan(iterate.previous_state, last_plan, before)
         else:
             problem = self._settings.problem
-            state = self._conic.state(problem, iterate.state, (plan, last_plan), after)
+            last = last_plan, self._select(self._outputs, -1)
+            state = self._conic.state(problem, iterate.state, last, plan, after)
             if iterate.previous_state is not None:
                 previous_state = self._conic.previous_state(problem, iterate.previous_state, last_plan, before)
         state = replace(state, local_cost=local_cost)

@@ -32,7 +32,7 @@ inline int pad(int count) { return (count + PADDING - 1) / PADDING * PADDING; }
     FIELD(first_iteration_multiplier) FIELD(product_share) FIELD(max_negative_gradient) FIELD(min_improvement)         \
     FIELD(max_change_to_extrapolate) FIELD(tol) FIELD(anneal) FIELD(inner_max_iter) FIELD(proximal_factor)             \
     FIELD(negligible_eps_share) FIELD(decrease_window) FIELD(max_decrease_rate) FIELD(min_relative_value)              \
-    FIELD(min_overlap)                                                                                                 \
+    FIELD(min_decrease_rate) FIELD(min_overlap) FIELD(conic_extrapolation) FIELD(min_extrapolated_share)               \
     FIELD(uses_log_domain) FIELD(samples_rows) FIELD(is_monitored) FIELD(max_iter)                                     \
     FIELD(RUNNING) FIELD(MAX_ITER) FIELD(ALTERNATING) FIELD(COLLAPSED) FIELD(NON_FINITE)
 

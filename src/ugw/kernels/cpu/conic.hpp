@@ -91,16 +91,23 @@ static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
     return sum_lanes(overlap);
 }
 
-// memory.cost = −2 log max(k, floor), the cost of the linear problem at the local cost k; returns its mean under the plan.
-static double conic_cost(const Item& item, Matrix k, Matrix plan, ConicMemory& memory) {
+// memory.cost = −2 log max(k', floor), the cost of the linear problem at the local cost k extrapolated from that of the last
+// step to k'; returns its mean under the plan.
+static double conic_cost(const Item& item, Matrix k, Matrix last_k, Matrix plan, ConicMemory& memory) {
     constexpr double EPSILON = std::numeric_limits<double>::epsilon(), TINY = std::numeric_limits<double>::min();
+    const double factor = item.config->conic_extrapolation, min_share = item.config->min_extrapolated_share;
     Vec largest = {}, mean = {};
     for (int i = 0; i < item.n; ++i)
-        for (int j = 0; j < pad(item.m); j += LANES) largest = max(load(k.row(i) + j), largest);
+        for (int j = 0; j < pad(item.m); j += LANES) {
+            const Vec entry = load(k.row(i) + j);
+            const Vec extrapolated = max(entry + factor * (entry - load(last_k.row(i) + j)), min_share * entry);
+            store(memory.cost.row(i) + j, extrapolated);
+            largest = max(extrapolated, largest);
+        }
     const Vec floor = broadcast(std::max(EPSILON * EPSILON * max_lanes(largest), TINY));
     for (int i = 0; i < item.n; ++i)
         for (int j = 0; j < pad(item.m); j += LANES) {
-            const Vec cost = -2.0 * log(max(load(k.row(i) + j), floor));
+            const Vec cost = -2.0 * log(max(load(memory.cost.row(i) + j), floor));
             store(memory.cost.row(i) + j, cost);
             mean += cost * load(plan.row(i) + j);
         }
@@ -115,7 +122,8 @@ static double remaining_decrease(const Item& item, const double* best_overlaps, 
     const double first = best_overlaps[0], middle = best_overlaps[half], end = best_overlaps[2 * half];
     if (std::isnan(first)) return change;
     const double decrease = end - middle, previous = middle - first, max_rate = config.max_decrease_rate;
-    const double rate = previous > 0.0 ? std::min(decrease / previous, max_rate) : (decrease > 0.0 ? max_rate : 0.0);
+    const double measured = previous > 0.0 ? std::min(decrease / previous, max_rate) : max_rate;
+    const double rate = std::max(measured, config.min_decrease_rate);
     const double max_overlap = item.conic.parameters->max_overlap;
     const double scale = std::max(max_overlap - end, config.min_relative_value * max_overlap);
     return std::min(decrease * rate / (1.0 - rate) / scale, change);

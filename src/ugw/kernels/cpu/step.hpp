@@ -218,22 +218,20 @@ static StepResult make_conic_step(const Item& item, std::int64_t k, StepMemory& 
     const Config& config = *item.config;
     const ConicItem& conic = item.conic;
     const Matrix last_plan = item.plan(k - 1), plan = item.plan(k), last_cost = item.output(k - 1), cost = item.output(k);
-    item.iterate->state.distortion = conic_cost(item, last_cost, last_plan, memory.conic);
+    item.iterate->state.distortion = conic_cost(item, last_cost, item.output(k - 2), last_plan, memory.conic);
     const double entropy = linear_entropy(item, *item.iterate);
     StepResult step = {};
     const Matrix solution = memory.conic.improved;
     const auto solved = solve_linear_problem(item, memory.conic.cost, last_plan, entropy, memory, solution);
     step.residual = solved.first;
     step.solution_log_mass = solved.second.log_mass;
-    const Matrix before_last = item.plan(k - 2);
-    const bool earlier_is_better = *conic.last_overlap > *conic.overlap;
-    const double required = std::max(*conic.last_overlap, *conic.overlap);
     double value = improve_plan(item, solution, last_cost, memory.conic, plan);
-    if (!(value >= required)) {
-        const Matrix better = earlier_is_better ? before_last : last_plan;
+    double overlap = apply_kernel(item, memory.conic, cost);
+    if (!(std::max(value, overlap) >= std::max(*conic.last_overlap, *conic.overlap))) {
+        const Matrix better = *conic.last_overlap > *conic.overlap ? item.plan(k - 2) : last_plan;
         value = improve_plan(item, better, last_cost, memory.conic, plan);
+        overlap = apply_kernel(item, memory.conic, cost);
     }
-    const double overlap = apply_kernel(item, memory.conic, cost);
     step.objective = conic_objective(item, overlap);
     step.relaxed = conic_objective(item, value);
     step.state = {};
