@@ -108,6 +108,16 @@ struct ConicKernel {
     std::int64_t rank;
 };
 
+// The arguments of one call of products of plans of one size with the same kernel.
+struct ProductRun {
+    std::int64_t batch;
+    std::int64_t n_threads;
+    std::int64_t n, m;
+    ConicKernel kernel;
+    Strided plans;
+    double* products;  // (batch, n, m)
+};
+
 // The arguments of one call for conic problems, beside those of `Run`.
 struct ConicRun {
     const ConicParameters* parameters;

@@ -63,32 +63,47 @@ static double improve_plan(const Item& item, Matrix plan, Matrix k, ConicMemory&
     return lift_plan(item, target, k, memory);
 }
 
-// k = max(G w, 0) with the conic kernel G, for the lift w in memory.lift; returns <w, k>.
-static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
-    const int n = item.n, m = item.m, stride = pad(m);
-    const ConicKernel& kernel = item.conic.kernel;
-    const int rank = static_cast<int>(kernel.rank);
+// product = Σ_r left_r·plan·right_r, the distortion sum of a plan (n, m) with padded rows; half: (n, rank·pad(m)).
+static void multiply_kernel(const ConicKernel& kernel, int n, int m, Matrix plan, Matrix half, Matrix product) {
+    const int rank = static_cast<int>(kernel.rank), stride = pad(m);
     if (rank == 0) {
         for (int i = 0; i < n; ++i)
-            for (int j = 0; j < m; ++j) {
-                const Matrix row = {kernel.left + (std::int64_t(i) * m + j) * n * stride, stride};
-                k.row(i)[j] = dot(row, memory.lift, n, m);
-            }
-    } else {
-        for (int r = 0; r < rank; ++r) {
-            const Matrix left = {kernel.left + std::int64_t(r) * n * pad(n), pad(n)};
-            multiply(left, n, n, memory.lift, m, {memory.half.data + std::int64_t(r) * stride, memory.half.stride});
-        }
-        multiply(memory.half, n, rank * stride, {kernel.right, stride}, m, k);
+            for (int j = 0; j < m; ++j)
+                product.row(i)[j] = dot({kernel.left + (std::int64_t(i) * m + j) * n * stride, stride}, plan, n, m);
+        return;
     }
+    for (int r = 0; r < rank; ++r) {
+        const Matrix left = {kernel.left + std::int64_t(r) * n * pad(n), pad(n)};
+        multiply(left, n, n, plan, m, {half.data + std::int64_t(r) * stride, half.stride});
+    }
+    multiply(half, n, rank * stride, {kernel.right, stride}, m, product);
+}
+
+// k = max(G w, 0) with the conic kernel G, for the lift w in memory.lift; returns <w, k>.
+static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
+    multiply_kernel(item.conic.kernel, item.n, item.m, memory.lift, memory.half, k);
     Vec overlap = {};
-    for (int i = 0; i < n; ++i)
-        for (int j = 0; j < stride; j += LANES) {
+    for (int i = 0; i < item.n; ++i)
+        for (int j = 0; j < pad(item.m); j += LANES) {
             const Vec entry = max(load(k.row(i) + j), Vec{});
             store(k.row(i) + j, entry);
             overlap += entry * load(memory.lift.row(i) + j);
         }
     return sum_lanes(overlap);
+}
+
+// Take plans from a common counter until none is left, and multiply each with the kernel.
+static void multiply_plans(const ProductRun& run, std::atomic<std::int64_t>& next) {
+    const int n = static_cast<int>(run.n), m = static_cast<int>(run.m);
+    Arena arena((2 + std::size_t(run.kernel.rank)) * n * pad(m) + 64 * PADDING);
+    for (std::int64_t i = next++; i < run.batch; i = next++) {
+        arena.reset();
+        const Matrix plan = pack_matrix(run.plans, i, n, m, arena), product = arena.take_matrix(n, m);
+        const Matrix half = arena.take_matrix(n, static_cast<int>(run.kernel.rank) * pad(m));
+        multiply_kernel(run.kernel, n, m, plan, half, product);
+        for (int row = 0; row < n; ++row)
+            std::memcpy(run.products + (i * n + row) * m, product.row(row), sizeof(double) * m);
+    }
 }
 
 // memory.cost = −2 log max(k', floor), the cost of the linear problem at the local cost k extrapolated from that of the last

@@ -26,6 +26,20 @@ class ConicKernel(ctypes.Structure):
     _fields_ = [("left", c_void_p), ("right", c_void_p), ("rank", c_int64)]
 
 
+class ProductRun(ctypes.Structure):
+    """The arguments of `Library.multiply`, with the fields of the C++ record `ProductRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("n", c_int64),
+        ("m", c_int64),
+        ("kernel", ConicKernel),
+        ("plans", _Strided),
+        ("products", c_void_p),
+    ]
+
+
 class ConicRun(ctypes.Structure):
     """The arguments of `Library.run` for conic problems, with the fields of the C++ record `ConicRun` in common.hpp."""
 
@@ -148,6 +162,11 @@ class Library:
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled solve")
 
+    def multiply(self, arguments: ProductRun) -> None:
+        """Multiply the plans of a batch with a kernel and write the products to the array of `arguments`."""
+        if self.handle.ugw_multiply(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of compiled products")
+
     def search(self, arguments: SearchRun) -> None:
         """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
@@ -190,10 +209,10 @@ def _load() -> Library | None:
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
         if handle.ugw_run_size() != sum(
-            map(ctypes.sizeof, (Run, ConicRun, LinearRun, SearchRun))
+            map(ctypes.sizeof, (Run, ConicRun, LinearRun, ProductRun, SearchRun))
         ):  # built from other sources
             continue
-        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_search": SearchRun}
+        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_multiply": ProductRun, "ugw_search": SearchRun}
         for name, record in records.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..._utils.size_class import size_class
 from ...geometry.metric import Metric
-from ...kernels.cpu.native import padded_size
+from ...kernels.cpu import native
 from .base import Distortion, StoredKernel
 from .config import DISTORTION_CONFIG
 from .factorize import LossFactors
@@ -48,6 +49,10 @@ class FactorizedDistortion(Distortion):
     def apply(self, plan: Tensor) -> Tensor:
         """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
         batch, n, m = plan.shape
+        if plan.dtype == torch.float64 and not plan.is_cuda and not torch.is_grad_enabled():
+            kernels = self.stored_kernels() if size_class(n, m).uses_compiled_steps and native.is_available() else None
+            if kernels is not None:
+                return _multiply_compiled(kernels[0], plan)
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
         for phi_x, phi_y in self._terms():
@@ -94,8 +99,8 @@ class FactorizedDistortion(Distortion):
                 return None
             (phi_x, phi_y), rank = terms[0], self.factors.rank
             n, m = phi_x.shape[1], phi_y.shape[1]
-            left = phi_x.new_zeros(rank, n, padded_size(n))
-            right = phi_y.new_zeros(rank, padded_size(m), padded_size(m))
+            left = phi_x.new_zeros(rank, n, native.padded_size(n))
+            right = phi_y.new_zeros(rank, native.padded_size(m), native.padded_size(m))
             left[:, :, :n], right[:, :m, :m] = phi_x.detach(), phi_y.detach()
             self._cached_kernels.append(StoredKernel(n, m, rank, left.flatten(0, 1), right.flatten(0, 1)))
         return self._cached_kernels
@@ -119,3 +124,21 @@ class FactorizedDistortion(Distortion):
     def take(self, index: Tensor) -> FactorizedDistortion:
         """Return the distortion sum itself: all items share it."""
         return self
+
+
+def _multiply_compiled(kernel: StoredKernel, plan: Tensor) -> Tensor:
+    """Return the distortion sums (B, n, m) of plans (B, n, m), float64 on a CPU, by the compiled library."""
+    products = torch.empty(plan.shape, dtype=plan.dtype)
+    right = None if kernel.right is None else kernel.right.data_ptr()
+    native.load().multiply(
+        native.ProductRun(
+            batch=len(plan),
+            n_threads=torch.get_num_threads(),
+            n=kernel.n,
+            m=kernel.m,
+            kernel=native.ConicKernel(kernel.left.data_ptr(), right, kernel.rank),
+            plans=native.strided_matrices(plan),
+            products=products.data_ptr(),
+        )
+    )
+    return products
