@@ -35,12 +35,10 @@ TRANSPORT_SOLVER = AlternateMin(
 )
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
-# CGW compares candidates by steps with few inner iterations, whose entropy falls fast, and drops most of them early.
+# CGW compares candidates by a few steps with few inner iterations, whose entropy falls fast.
 SEARCH_SOLVER = AlternateMin(
     tol=1e-4, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=ProximalSchedule(first=0.03, last=0.001, factor=0.6)
 )
-# The best of them that differ are compared by steps like those of the solve, with a larger tolerance.
-COMPARISON_SOLVER = replace(TRANSPORT_SOLVER, tol=2e-5, inner=Sinkhorn(max_iter=100))
 
 
 def conic_rounds(solver: AlternateMin, rounds: tuple[tuple[int, int], ...], *, must_differ: bool) -> tuple[Round, ...]:
@@ -58,7 +56,8 @@ def conic_rounds(solver: AlternateMin, rounds: tuple[tuple[int, int], ...], *, m
 
 
 SEARCH_SCHEDULE = conic_rounds(SEARCH_SOLVER, INITIALIZER_CONFIG.conic_search_rounds, must_differ=False)
-COMPARISON_SCHEDULE = conic_rounds(COMPARISON_SOLVER, INITIALIZER_CONFIG.conic_comparison_rounds, must_differ=True)
+# The best of them that differ are compared by steps like those of the solve: which one is best shows only then.
+COMPARISON_SCHEDULE = conic_rounds(TRANSPORT_SOLVER, INITIALIZER_CONFIG.conic_comparison_rounds, must_differ=True)
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,11 @@ class LiftedState(BatchRecord):
 
     unit_plan: (B, n, m), the plan scaled to mass 1; w: (B, n, m), p (a/p1)^(rho1/R) (b/p2)^(rho2/R) with weights of
     mass 1; local_cost: (B, n, m), k = G w with the kernel G = exp(−λ/R), None in a state that is only kept for its
-    plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_cost: (B, n, m), its local
-    cost, or that of this plan in the first state; last_overlap: (B,), <w, G w'> with the lift w' of last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B,
-    steps), this largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at
-    which the value would be 0; log_mass: (B,), log of the mass of the plan in the result.
+    plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_cost: (B, n, m), its
+    local cost, or that of this plan in the first state; last_overlap: (B,), <w, G w'> with the lift w' of
+    last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B, steps), this
+    largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at which the
+    value would be 0; log_mass: (B,), log of the mass of the plan in the result.
     """
 
     unit_plan: Tensor
@@ -153,7 +154,7 @@ class CGW(Problem):
         return scale
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return what compiled steps need: matrices of the kernel and constants; None if the matrices are not stored."""
+        """Return what compiled steps need: matrices of the kernel and constants; None if they are not stored."""
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
             return None

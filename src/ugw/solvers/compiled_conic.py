@@ -33,11 +33,7 @@ class CompiledConicStates:
 
     def arguments(self) -> Any:
         """Return a pointer to the C++ record `ConicRun`."""
-        addresses = (
-            (kernel.left.data_ptr(), None if kernel.right is None else kernel.right.data_ptr(), kernel.rank)
-            for kernel in self._kernels
-        )
-        kernels = (native.ConicKernel * len(self._kernels))(*addresses)
+        kernels = (native.ConicKernel * len(self._kernels))(*map(native.kernel_addresses, self._kernels))
         return ctypes.pointer(
             native.ConicRun(
                 parameters=self._parameters.data_ptr(),

@@ -25,7 +25,7 @@ NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of t
 
 
 def has_compiled_steps(problem: Problem) -> bool:
-    """Return whether `iterate_compiled` can be used: a small stored problem, float64, on a CPU, conic or with loss t²."""
+    """Return whether `iterate_compiled` can be used: a small stored problem, float64, CPU, conic or with loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():

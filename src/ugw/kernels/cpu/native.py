@@ -8,6 +8,7 @@ from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -247,3 +248,9 @@ def strided_vectors(tensor: Tensor) -> _Strided:
     """Return address and strides of vectors (B, n)."""
     item, col = tensor.stride()
     return _Strided(tensor.data_ptr(), item, 0, col)
+
+
+def kernel_addresses(kernel: Any) -> ConicKernel:
+    """Return the C++ record of a `StoredKernel`, which must be kept as long as the record."""
+    right = None if kernel.right is None else kernel.right.data_ptr()
+    return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)

@@ -129,14 +129,13 @@ class FactorizedDistortion(Distortion):
 def _multiply_compiled(kernel: StoredKernel, plan: Tensor) -> Tensor:
     """Return the distortion sums (B, n, m) of plans (B, n, m), float64 on a CPU, by the compiled library."""
     products = torch.empty(plan.shape, dtype=plan.dtype)
-    right = None if kernel.right is None else kernel.right.data_ptr()
     native.load().multiply(
         native.ProductRun(
             batch=len(plan),
             n_threads=torch.get_num_threads(),
             n=kernel.n,
             m=kernel.m,
-            kernel=native.ConicKernel(kernel.left.data_ptr(), right, kernel.rank),
+            kernel=native.kernel_addresses(kernel),
             plans=native.strided_matrices(plan),
             products=products.data_ptr(),
         )

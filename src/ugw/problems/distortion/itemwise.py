@@ -65,7 +65,7 @@ class ItemwiseDistortion(Distortion):
         return [(k, torch.nonzero(self.part_index == k).flatten()) for k in self.part_index.unique().tolist()]
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the matrices of the part of each plan for the compiled library; None if those of one are not stored."""
+        """Return the matrices of the part of each plan for the compiled library; None if not all are stored."""
         used = {k: self.parts[k].stored_kernels() for k in set(self.part_index.tolist())}
         if any(kernels is None for kernels in used.values()):
             return None

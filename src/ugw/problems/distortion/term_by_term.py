@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
-from ..config import PROBLEM_CONFIG
 from ...kernels.cpu.native import padded_size
+from ..config import PROBLEM_CONFIG
 from .base import Distortion, PairLoss, StoredKernel, distance_range
 from .config import DISTORTION_CONFIG
 
