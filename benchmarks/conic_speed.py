@@ -62,7 +62,7 @@ def measure(row, seed, repeats):
             values, status = np.asarray(result.values)[upper], np.asarray(result.status)[upper]
         else:
             result = ugw.solve_conic(*cloud_pair(int(row.split()[1]), seed), rho=0.1)
-            values, status = np.atleast_1d(result.value), np.atleast_1d(result.status)
+            values, status = np.atleast_1d(result.value), [result.status]
         times.append(time.process_time() - start)
     failed = sum(not str(s).endswith("CONVERGED") for s in status)
     print(json.dumps({"file": ugw.__file__, "seconds": min(times), "values": values.tolist(), "failed": failed}))
