@@ -13,6 +13,7 @@ import ugw
 from oracles import cases
 from oracles import conic as oracles
 from ugw.problems.build import build_conic
+from ugw.problems.config import PROBLEM_CONFIG
 from ugw.problems.linear import LinearProblem, LinearSolution
 from ugw.solvers.sinkhorn import Sinkhorn
 
@@ -385,3 +386,34 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
         # The homogeneous form has the same minimum, from the same plan.
         assert oracles.homogeneous_transport(cost, a, b, rho[0], plan) == pytest.approx(direct, rel=1e-6)
         assert direct - 1e-8 <= oracles.homogeneous_transport(cost, a, b, rho[0]) <= 1.01 * direct
+
+
+def state_with_overlaps(overlaps):
+    """Return a state whose largest overlaps after its last steps are a share of the largest possible overlap."""
+    pair = cases.clouds(5, 4, seed=3)
+    problem = conic_problem(pair, 0.3)
+    state = state_of_plan(problem, cases.random_plan(pair, 0))
+    return replace(state, best_overlaps=state.max_overlap[:, None] * torch.as_tensor(overlaps)[None])
+
+
+@pytest.mark.parametrize("rate", [0.95, 0.98])
+def test_the_remaining_decrease_of_a_geometric_sequence_is_exact(rate):
+    """The value 1 − overlap falls to 0.4 by a factor per step: what is left of the decrease, relative to the value."""
+    count = 2 * PROBLEM_CONFIG.decrease_window + 1
+    overlaps = 0.6 - 1e-3 * rate ** torch.arange(count, dtype=torch.float64)
+    state = state_with_overlaps(overlaps)
+    far = replace(state, unit_plan=torch.zeros_like(state.unit_plan))
+    left = 1e-3 * rate ** (count - 1)
+    assert float(state.change_since(far)) == pytest.approx(left / (0.4 + left), rel=1e-6)
+
+
+def test_the_remaining_decrease_is_at_least_three_times_the_last_one():
+    """A fast decrease often resumes after a slow window, which a rate near 0 would take for the end."""
+    count = 2 * PROBLEM_CONFIG.decrease_window + 1
+    overlaps = 0.6 - 1e-3 * 0.1 ** torch.arange(count, dtype=torch.float64)
+    state = state_with_overlaps(overlaps)
+    far = replace(state, unit_plan=torch.zeros_like(state.unit_plan))
+    decrease = float(overlaps[-1] - overlaps[PROBLEM_CONFIG.decrease_window])
+    assert float(state.change_since(far)) == pytest.approx(3.0 * decrease / (1.0 - float(overlaps[-1])), rel=1e-9)
+    still = state_with_overlaps(torch.full((count,), 0.6, dtype=torch.float64))
+    assert float(still.change_since(far)) == 0.0

@@ -49,9 +49,9 @@ def clear_records():
 
 def test_a_given_schedule_is_used_in_a_conic_problem_although_it_equals_the_ugw_default():
     schedule = RecordingSchedule(first=0.3, last=0.01, factor=0.95)
-    result = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=schedule))
+    result = ugw.solve_conic(*PAIR, solver=ugw.AlternateMin(proximal=schedule))
     assert used_schedules == {(0.3, 0.01, 0.95)}
-    default = ugw.solve_conic(*PAIR, init="product")
+    default = ugw.solve_conic(*PAIR)
     assert result.value == pytest.approx(default.value, rel=1e-5)
 
 

@@ -66,11 +66,14 @@ class InitializerConfig:
     # Coarse plans of UGW among the candidates: the best plan for UGW need not be the best for CGW.
     # They are not yet compared by steps; with 3 of them values are up to 2e-3 higher.
     n_conic_coarse: int = 6
-    # Different candidates that remain after a few rough steps of CGW.
-    n_conic_survivors: int = 3
-    # Steps of CGW from each of these, before the best one is solved to convergence: with 25 values are up to 2e-4
-    # higher for 100 to 170 points, with 50 as low as if all of them are solved to convergence.
-    n_final_conic_steps: int = 50
+    # Rounds of steps of CGW from all candidates: steps of each, and how many candidates survive it. The best candidate
+    # after few steps is rarely the best one at the end: with 3 steps and 16 survivors first, values are up to 4e-3
+    # higher in some problems.
+    conic_search_rounds: tuple[tuple[int, int], ...] = ((8, 12),)
+    # Different candidates that remain after these rounds.
+    n_conic_survivors: int = 8
+    # Rounds of sharper steps from these: steps of each, and how many survive.
+    conic_comparison_rounds: tuple[tuple[int, int], ...] = ((6, 4), (6, 2), (13, 1))
     # Steps with the entropy that a caller asked for: they lead close to a solution, not to it.
     n_entropic_steps: int = 50
 

@@ -35,25 +35,29 @@ TRANSPORT_SOLVER = AlternateMin(
 ).with_defaults()
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
-# CGW compares candidates after a few steps with large tolerances.
-CONIC_SCHEDULE = (
-    Round(
-        AlternateMin(
-            tol=1e-4,
-            max_iter=8,
-            inner=Sinkhorn(tol=1e-3, max_iter=10),
-            proximal=ProximalSchedule(first=0.03, last=0.001, factor=0.6),
-        )
-    ),
+# CGW compares candidates by a few steps with few inner iterations, whose entropy falls fast.
+SEARCH_SOLVER = AlternateMin(
+    tol=1e-4, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=ProximalSchedule(first=0.03, last=0.001, factor=0.6)
 )
-# Of the best candidates that differ, one is solved to convergence: which one, these steps show.
-FINAL_SCHEDULE = (
-    Round(
-        replace(TRANSPORT_SOLVER, max_iter=INITIALIZER_CONFIG.n_final_conic_steps),
-        1,
-        tie_tolerance=INITIALIZER_CONFIG.solution_tie,
-    ),
-)
+
+
+def conic_rounds(solver: AlternateMin, rounds: tuple[tuple[int, int], ...], *, must_differ: bool) -> tuple[Round, ...]:
+    """Return rounds of successive halving whose entropy falls over all of them as in one run of the solver.
+
+    rounds: number of steps and of survivors of each; must_differ: are plans close to a better one dropped?
+    """
+    schedule, n_before, proximal = [], 0, solver.proximal or ProximalSchedule()
+    for n_steps, n_survivors in rounds:
+        first = max(proximal.last, proximal.first * proximal.factor**n_before)
+        stage = replace(solver, max_iter=n_steps, proximal=replace(proximal, first=first))
+        schedule.append(Round(stage, n_survivors, must_differ=must_differ))
+        n_before += n_steps
+    return tuple(schedule)
+
+
+SEARCH_SCHEDULE = conic_rounds(SEARCH_SOLVER, INITIALIZER_CONFIG.conic_search_rounds, must_differ=False)
+# The best of them that differ are compared by steps like those of the solve: which one is best shows only then.
+COMPARISON_SCHEDULE = conic_rounds(TRANSPORT_SOLVER, INITIALIZER_CONFIG.conic_comparison_rounds, must_differ=True)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
     if init == "best":
         return _different_conic_candidates(problem, surrogate)
     if init == "auto" and not size_class(*surrogate.largest).n_middle_clusters:
-        return successive_halving(problem, _different_conic_candidates(problem, surrogate), FINAL_SCHEDULE)[0]
+        plans = _different_conic_candidates(problem, surrogate)
+        return successive_halving(problem.truncate_kernel(), plans, COMPARISON_SCHEDULE)[0]
     with tf32_products():  # with many points the best plan for UGW is the best for CGW, or nearly
         plans, _ = successive_halving(surrogate, coarse_plan(surrogate)[:, None], SURROGATE_SCHEDULE)
         if plans.is_cuda and plans.dtype == torch.float32:
@@ -96,12 +101,13 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     Candidates are plans improved by a few steps of the surrogate (the UGW problem of the same spaces), the product plan
     and noise plans.
     """
+    problem.cost_scale()  # computed once, for all candidates
     coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
     improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
     noise = noise_plans(problem, size_class(*surrogate.largest).n_noise_candidates)
     plans = torch.cat([improved, problem.product[:, None], noise], dim=1)
-    plans, values = successive_halving(problem.truncate_kernel(), plans, CONIC_SCHEDULE)
+    plans, values = successive_halving(problem.truncate_kernel(), plans, SEARCH_SCHEDULE)
     return pick_plans(plans, different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors))
 
 

@@ -16,6 +16,7 @@ from ..geometry.space import Space
 from ..measures.divergences import KL, Divergence
 from ..results.records import Lift, ObjectiveTerms, SolverOutput
 from ..results.result import Result
+from .distortion.base import StoredKernel
 from .linear import LinearProblem, LinearSolution
 from .mass import MassRule
 
@@ -112,6 +113,18 @@ class CompiledInputs:
     mass_rule: MassRule
 
 
+@dataclass(frozen=True)
+class CompiledConicInputs:
+    """What compiled steps need to know of a conic problem.
+
+    kernels: the matrices of the conic kernel, one for each item or one for all; constants: (B,) each, by field of the
+    C++ record `ConicParameters`.
+    """
+
+    kernels: list[StoredKernel]
+    constants: dict[str, Tensor]
+
+
 class Problem(SpacePair):
     """A problem that is solved by a sequence of linear problems.
 
@@ -174,6 +187,10 @@ class Problem(SpacePair):
 
     def compiled_inputs(self) -> CompiledInputs | None:
         """Return what compiled steps need; None unless plans are stored and the loss is t²."""
+        return None
+
+    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
+        """Return what compiled steps of a conic problem need; None if the problem is none, or on CUDA."""
         return None
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord
+from .._utils.pytree import BatchRecord, where
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
 from ..measures.cones import Cone
 from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
 from ..results.records import ConicTerms, Lift, SolverOutput
-from .base import Problem
+from .base import CompiledConicInputs, Problem
 from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
@@ -36,10 +36,11 @@ class LiftedState(BatchRecord):
 
     unit_plan: (B, n, m), the plan scaled to mass 1; w: (B, n, m), p (a/p1)^(rho1/R) (b/p2)^(rho2/R) with weights of
     mass 1; local_cost: (B, n, m), k = G w with the kernel G = exp(−λ/R), None in a state that is only kept for its
-    plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_overlap: (B,), <w, G w'> with
-    the lift w' of last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B,
-    steps), this largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at
-    which the value would be 0; log_mass: (B,), log of the mass of the plan in the result.
+    plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_cost: (B, n, m), its
+    local cost, or that of this plan in the first state; last_overlap: (B,), <w, G w'> with the lift w' of
+    last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B, steps), this
+    largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at which the
+    value would be 0; log_mass: (B,), log of the mass of the plan in the result.
     """
 
     unit_plan: Tensor
@@ -47,6 +48,7 @@ class LiftedState(BatchRecord):
     local_cost: Any  # Tensor, None where only the plan is stored
     overlap: Tensor
     last_plan: Tensor
+    last_cost: Any
     last_overlap: Tensor
     best_plan: Tensor
     best_overlaps: Tensor
@@ -61,16 +63,16 @@ class LiftedState(BatchRecord):
     def change_since(self, last: LiftedState) -> Tensor:
         """Return an estimate (B,) of the relative decrease of the value still to come, or the plan's change if less.
 
-        It assumes that the decrease over 3 steps falls geometrically, at the rate of the last 6 steps. It is relative
-        to the value, or to 1e-8 of the largest possible value if that is more. The plan's change, the relative L1
-        change since the state `last`, is also returned in the first steps.
+        It assumes that the decrease over 4 steps falls geometrically, at the rate of the last 8 steps but at least at
+        `min_decrease_rate`. It is relative to the value, or to 1e-8 of the largest possible value if that is more. The
+        plan's change, the relative L1 change since the state `last`, is also returned in the first steps.
         """
-        half = PROBLEM_CONFIG.decrease_window
+        config, half = PROBLEM_CONFIG, PROBLEM_CONFIG.decrease_window
         first, middle, end = self.best_overlaps[:, 0], self.best_overlaps[:, half], self.best_overlaps[:, 2 * half]
         decrease, previous = end - middle, middle - first
-        rate = (decrease / previous).clamp(max=PROBLEM_CONFIG.max_decrease_rate)
-        rate = torch.where(previous > 0, rate, torch.where(decrease > 0, PROBLEM_CONFIG.max_decrease_rate, 0.0))
-        scale = torch.maximum(self.max_overlap - end, PROBLEM_CONFIG.min_relative_value * self.max_overlap)
+        rate = torch.where(previous > 0, decrease / previous, config.max_decrease_rate)
+        rate = rate.clamp(config.min_decrease_rate, config.max_decrease_rate)
+        scale = torch.maximum(self.max_overlap - end, config.min_relative_value * self.max_overlap)
         remaining = decrease * rate / (1.0 - rate) / scale
         change = relative_change(self, last)
         return torch.where(torch.isnan(first), change, torch.minimum(remaining, change))
@@ -106,6 +108,7 @@ class CGW(Problem):
     eps: Tensor
     batched: bool = True
 
+    _cached_scale: list[Tensor] = field(default_factory=list)  # of `cost_scale`, which takes a product with the kernel
     div_a: KL = field(init=False)
     div_b: KL = field(init=False)
     # The lift of every plan is feasible, also if its linear problem was solved roughly.
@@ -119,9 +122,8 @@ class CGW(Problem):
     def take(self, index: Tensor) -> CGW:
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         rhos, distortion_sum = (self.rho_a[index], self.rho_b[index]), self.distortion_sum.take(index)
-        return CGW(
-            self.x.select_items(index), self.y.select_items(index), *rhos, self.cone, distortion_sum, self.eps[index]
-        )
+        spaces, scale = (self.x.select_items(index), self.y.select_items(index)), [s[index] for s in self._cached_scale]
+        return CGW(*spaces, *rhos, self.cone, distortion_sum, self.eps[index], _cached_scale=scale)
 
     def truncate_kernel(self) -> CGW:
         """Return the problem with the leading terms of its kernel only: enough to choose among candidates.
@@ -141,34 +143,51 @@ class CGW(Problem):
         This is the geometric mean of c and the divergences' total factor 2: Sinkhorn is slow where its entropy is small
         against the divergences, however small the cost.
         """
+        if self._cached_scale:
+            return self._cached_scale[0]
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(
             PROBLEM_CONFIG.min_mean_kernel, PROBLEM_CONFIG.max_mean_kernel
         )
-        return (-4.0 * mean.log()).sqrt()
+        scale = (-4.0 * mean.log()).sqrt()
+        if not scale.is_cuda:  # the memory of a captured CUDA graph is not kept
+            self._cached_scale.append(scale)
+        return scale
+
+    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
+        """Return what compiled steps need: matrices of the kernel and constants; None if they are not stored."""
+        kernels = self.distortion_sum.stored_kernels()
+        if kernels is None:
+            return None
+        constants = {
+            "rho_share": self._rho_share,
+            "rho_total": self._rho_total,
+            "log_mass_factor": self._log_mass_factor,
+            "unmatched_value": self._unmatched_value,
+            "max_overlap": self._max_overlap,
+        }
+        return CompiledConicInputs(kernels, constants)
 
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
         """Return the state (lift w, overlap) of an initial plan (B, n, m) of mass 1; is_product is not used."""
-        return self._state(unit_plan, unit_plan, None)
+        return self._state(unit_plan, None)
 
-    def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
-        """Return the state (lift w, overlap) of a unit plan after `last_plan`, with no other best plan; (B, n, m) each.
+    def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
+        """Return the state (lift w, overlap) of a unit plan (B, n, m) after the state `last`, with no other best plan.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). last_overlap: (B,), <w, G w'> with the lift w' of last_plan and the
-        kernel G = exp(−λ/R), None for <w, G w>.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). The first state, where `last` is None, counts as the last one too.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
         overlap = dot(w, k)
         log_mass = 0.5 * (self._log_mass_factor + overlap.clamp(min=PROBLEM_CONFIG.min_overlap).log())
-        last_overlap = overlap if last_overlap is None else last_overlap
+        last_plan, last_cost = (unit_plan, k) if last is None else (last.unit_plan, last.local_cost)
+        last_overlap = overlap if last is None else dot(w, last_cost)
         overlaps = torch.full((len(overlap), 2 * PROBLEM_CONFIG.decrease_window + 1), torch.nan).to(overlap)
         overlaps[:, -1] = overlap
-        max_overlap = self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
-        return LiftedState(
-            unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlaps, max_overlap, log_mass
-        )
+        before = last_plan, last_cost, last_overlap
+        return LiftedState(unit_plan, w, k, overlap, *before, unit_plan, overlaps, self._max_overlap, log_mass)
 
     def lift_plan(self, plan: Tensor) -> Tensor:
         """Return the lift p (a/p1)^(rho1/R) (b/p2)^(rho2/R), (B, n, m), eq. (7.3), of a plan p (B, n, m).
@@ -182,11 +201,14 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """Return the transport problem whose solution has the lift w of largest <k, w>, k = G w_s, w_s that of `state`.
+        """Return the transport problem whose solution has the lift w of largest <k, w>.
 
-        Its cost is −2 log k minus the mean under the plan of the state, a constant that only scales the solution.
+        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The cost is −2 log k minus the mean
+        under the plan of the state, a constant that only scales the solution.
         """
-        k = state.local_cost
+        config, k = PROBLEM_CONFIG, state.local_cost
+        extrapolated = k + config.conic_extrapolation * (k - state.last_cost)
+        k = torch.maximum(extrapolated, config.min_extrapolated_share * k)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
         cost = cost - dot(cost, state.unit_plan).to(cost.dtype)[:, None, None]
@@ -195,20 +217,16 @@ class CGW(Problem):
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
         """Return the state (lift, overlap) of the plan of `solution` after one more step of `improve_plan`.
 
-        If <k, w> of that plan, k = G w_s with the lift w_s of `state`, is below that of one of the last two plans, the
-        state is that of `improve_plan` applied to the better of these two, so that <w, G w_last> never falls from step
-        to step.
+        Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the state is that of
+        `improve_plan` applied to the better of its last two plans, so that the larger of both never falls.
         """
-        k = state.local_cost
-        plan = self.improve_plan(solution.unit_plan, k)
-        value, required = dot(k, self.lift_plan(plan)), torch.maximum(state.last_overlap, state.overlap)
-        is_worse = ~(value >= required)
+        new = self._state(self.improve_plan(solution.unit_plan, state.local_cost), state)
+        required = torch.maximum(state.last_overlap, state.overlap)
+        is_worse = ~(torch.maximum(new.last_overlap, new.overlap) >= required)
         if bool(is_worse.any()):
             previous_is_better = (state.last_overlap > state.overlap)[:, None, None]
-            fallback = self.improve_plan(torch.where(previous_is_better, state.last_plan, state.unit_plan), k)
-            plan = torch.where(is_worse[:, None, None], fallback, plan)
-            value = torch.where(is_worse, dot(k, self.lift_plan(fallback)), value)
-        new = self._state(plan, state.unit_plan, value)
+            better = torch.where(previous_is_better, state.last_plan, state.unit_plan)
+            new = where(is_worse, self._state(self.improve_plan(better, state.local_cost), state), new)
         is_best, best_overlap = new.overlap >= state.best_overlap, torch.maximum(new.overlap, state.best_overlap)
         return replace(
             new,
@@ -231,8 +249,7 @@ class CGW(Problem):
         is_worse = state.overlap < state.best_overlap
         if not bool(is_worse.any()):
             return state
-        best = torch.where(is_worse[:, None, None], state.best_plan, state.unit_plan)
-        return self._state(best, state.last_plan, state.last_overlap)
+        return self._state(torch.where(is_worse[:, None, None], state.best_plan, state.unit_plan), None)
 
     # -- the objective -------------------------------------------------------------------------------------
 
@@ -281,6 +298,11 @@ class CGW(Problem):
     def _unmatched_value(self) -> Tensor:
         """The value if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
         return self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
+
+    @property
+    def _max_overlap(self) -> Tensor:
+        """The overlap of weights of mass 1 at which the value would be 0, (B,)."""
+        return self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
 
     @property
     def _rho_total(self) -> Tensor:

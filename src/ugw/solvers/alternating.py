@@ -321,8 +321,9 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
     items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    may_compile = is_plain and has_compiled_steps(settings.problem)
-    if not isinstance(max_iter, Tensor) and may_compile and iterate.state.drift is None:
+    is_incremental = getattr(iterate.state, "drift", None) is not None
+    may_compile = is_plain and not is_incremental and has_compiled_steps(settings.problem)
+    if not isinstance(max_iter, Tensor) and may_compile:
         return iterate_compiled(settings, iterate, max_iter, monitor)
     rules = loop.Rules(
         max_iter=int(max_iter.max()) if isinstance(max_iter, Tensor) else max_iter,

@@ -16,6 +16,7 @@ from ..problems.base import Problem
 from ..problems.config import PROBLEM_CONFIG
 from ..results.records import Status, StepBackend
 from . import loop
+from .compiled_conic import CompiledConicStates, conic_parameters, conic_plan_numbers
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
 from .run_state import ITEM_SETTINGS, Controls, CostHistory, Iterate, RunSettings
@@ -25,12 +26,12 @@ DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
 
 
 def has_compiled_steps(problem: Problem) -> bool:
-    """Return whether `iterate_compiled` can be used: a small stored problem, float64, on a CPU, with the loss t²."""
+    """Return whether `iterate_compiled` can be used: a small stored problem, float64, CPU, conic or with loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
         return False
-    return problem.compiled_inputs() is not None
+    return problem.compiled_inputs() is not None or problem.compiled_conic_inputs() is not None
 
 
 def iterate_compiled(
@@ -70,15 +71,14 @@ class _CompiledRun:
         """Copy the settings and the iterate before the first step into the arrays of the library."""
         self._settings, self._iterate, self._library = settings, iterate, native.load()
         problem = settings.problem
-        inputs = problem.compiled_inputs()
-        if inputs is None:
-            raise RuntimeError("the problem has no compiled steps")
         plan = iterate.state.unit_plan
         self._batch, self._n, self._m = plan.shape
         self._status = torch.full((self._batch,), int(Status.RUNNING))
         self._n_iter = torch.zeros_like(self._status)
-        sizes = problem.sizes or ((self._n, self._m),)
-        parameters = _parameters(settings, inputs.mass_rule)
+        inputs, conic = problem.compiled_inputs(), problem.compiled_conic_inputs()
+        self._conic = None if conic is None else CompiledConicStates(conic, iterate.state, self._library)
+        sizes = (problem.sizes or ((self._n, self._m),)) if self._conic is None else self._conic.sizes
+        parameters = _parameters(settings, None if inputs is None else inputs.mass_rule)
         config = config_values(
             self._library.config_fields,
             settings.options,
@@ -92,8 +92,8 @@ class _CompiledRun:
             "sizes": torch.tensor(sizes),
             "parameters": torch.stack([parameters[name] for name in self._library.parameter_fields], dim=1),
         }
-        self._metrics = inputs.dx.dense().detach(), inputs.dy.dense().detach()
-        self._cost = None if inputs.cost is None else inputs.cost.detach()
+        matrices = (None, None, None) if inputs is None else (inputs.dx.dense(), inputs.dy.dense(), inputs.cost)
+        self._matrices = [None if matrix is None else matrix.detach() for matrix in matrices]
         self._weights = problem.log_a, problem.log_b
         self._numbers = _pack_iterate(iterate, self._library)
         self._f, self._g = _padded(iterate.f), _padded(iterate.g)
@@ -117,9 +117,9 @@ class _CompiledRun:
             n_threads=min(n_threads, self._batch),
             seconds=SOLVER_CONFIG.compiled_call_seconds,
             **{name: tensor.data_ptr() for name, tensor in self._inputs.items()},
-            dx=native.strided_matrices(self._metrics[0]),
-            dy=native.strided_matrices(self._metrics[1]),
-            cost=native.strided_matrices(self._cost),
+            dx=native.strided_matrices(self._matrices[0]),
+            dy=native.strided_matrices(self._matrices[1]),
+            cost=native.strided_matrices(self._matrices[2]),
             log_a=native.strided_vectors(self._weights[0]),
             log_b=native.strided_vectors(self._weights[1]),
             iterates=self._numbers.data_ptr(),
@@ -134,6 +134,7 @@ class _CompiledRun:
             inputs=None if self._costs is None else self._costs.data_ptr(),
             rows=self._plans.shape[2],
             stride=self._plans.shape[3],
+            conic=None if self._conic is None else self._conic.arguments(),
         )
 
     def advance_to(self, last_step: int) -> None:
@@ -193,15 +194,21 @@ class _CompiledRun:
         n_plan = len(plan_fields)
         numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan :], strict=True))
         local_cost = self._select(self._outputs, 0)
-        state = _replace_plan(
-            iterate.state, self._select(self._plans, 0), dict(zip(plan_fields, columns, strict=False))
-        )
-        state = replace(state, local_cost=local_cost)
         previous_state, history, cost = None, None, None
         may_extrapolate = self._settings.may_extrapolate
-        if iterate.previous_state is not None:
-            before = dict(zip(plan_fields, columns[n_plan:], strict=False))
-            previous_state = _replace_plan(iterate.previous_state, self._select(self._plans, -1), before)
+        after, before = (dict(zip(plan_fields, columns[start:], strict=False)) for start in (0, n_plan))
+        plan, last_plan = self._select(self._plans, 0), self._select(self._plans, -1)
+        if self._conic is None:
+            state = _replace_plan(iterate.state, plan, after)
+            if iterate.previous_state is not None:
+                previous_state = _replace_plan(iterate.previous_state, last_plan, before)
+        else:
+            problem = self._settings.problem
+            last = last_plan, self._select(self._outputs, -1)
+            state = self._conic.state(problem, iterate.state, last, plan, after)
+            if iterate.previous_state is not None:
+                previous_state = self._conic.previous_state(problem, iterate.previous_state, last_plan, before)
+        state = replace(state, local_cost=local_cost)
         if self._costs is not None and may_extrapolate is not None:
             # The library sets the cost of the next step only where one may be extrapolated.
             cost = torch.where(may_extrapolate[:, None, None], self._select(self._costs, 0), local_cost)
@@ -298,11 +305,15 @@ def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
 
 
 def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `Parameters`, (B,) each, by name; mass_rule: of the optimal mass."""
-    may_extrapolate = settings.may_extrapolate
+    """Return the fields of the C++ record `Parameters`, (B,) each, by name.
+
+    mass_rule: of the optimal mass, None for a conic problem.
+    """
+    problem, may_extrapolate = settings.problem, settings.may_extrapolate
+    of_problem = conic_parameters(problem) if mass_rule is None else problem_parameters(problem, mass_rule)
     return {
         **{name: getattr(settings, name) for name in ITEM_SETTINGS},
-        **problem_parameters(settings.problem, mass_rule),
+        **of_problem,
         "converged_status": settings.converged_status.double(),
         "may_extrapolate": torch.zeros_like(settings.noise) if may_extrapolate is None else may_extrapolate.double(),
     }
@@ -322,8 +333,9 @@ _RESULTS = (
 
 def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
     """Return the scalars of an iterate, of its plans and controls, as the C++ record `IterateNumbers`, (B, fields)."""
-    plan = _plan_numbers(iterate.state)
-    previous = plan if iterate.previous_state is None else _plan_numbers(iterate.previous_state)
+    numbers_of = _plan_numbers if hasattr(iterate.state, "kls") else conic_plan_numbers
+    plan = numbers_of(iterate.state)
+    previous = plan if iterate.previous_state is None else numbers_of(iterate.previous_state)
     controls, history = iterate.controls, iterate.history
     none = torch.zeros_like(iterate.change)
     others = {

@@ -31,7 +31,8 @@ inline int pad(int count) { return (count + PADDING - 1) / PADDING * PADDING; }
     FIELD(max_residual_of_solved) FIELD(coarse_tol) FIELD(near_convergence) FIELD(max_inner_iter)                      \
     FIELD(first_iteration_multiplier) FIELD(product_share) FIELD(max_negative_gradient) FIELD(min_improvement)         \
     FIELD(max_change_to_extrapolate) FIELD(tol) FIELD(anneal) FIELD(inner_max_iter) FIELD(proximal_factor)             \
-    FIELD(negligible_eps_share)                                                                                        \
+    FIELD(negligible_eps_share) FIELD(decrease_window) FIELD(max_decrease_rate) FIELD(min_relative_value)              \
+    FIELD(min_decrease_rate) FIELD(min_overlap) FIELD(conic_extrapolation) FIELD(min_extrapolated_share)               \
     FIELD(uses_log_domain) FIELD(samples_rows) FIELD(is_monitored) FIELD(max_iter)                                     \
     FIELD(RUNNING) FIELD(MAX_ITER) FIELD(ALTERNATING) FIELD(COLLAPSED) FIELD(NON_FINITE)
 
@@ -80,6 +81,15 @@ struct LinearParameters {
     UGW_LINEAR_FIELDS(UGW_DECLARE)
 };
 
+// Constants of one conic item, see `CGW`: rho1/R, R, 2 log(m(a)^(rho1/R) m(b)^(rho2/R)), the value and the overlap at which
+// nothing is matched and everything is.
+#define UGW_CONIC_FIELDS(FIELD)                                                                                        \
+    FIELD(rho_share) FIELD(rho_total) FIELD(log_mass_factor) FIELD(unmatched_value) FIELD(max_overlap)
+
+struct ConicParameters {
+    UGW_CONIC_FIELDS(UGW_DECLARE)
+};
+
 // The numbers of one step in the history, in this order.
 struct HistoryRow {
     double objective, relaxed, change, residual, mass;
@@ -89,6 +99,32 @@ struct HistoryRow {
 struct Strided {
     const double* data;
     std::int64_t item, row, col;
+};
+
+// The factors of the conic kernel of one item: φ_r(Dx), (rank·n, n), and signs_r φ_r(Dy), (rank·pad(m), m), the terms one
+// below the other, rows padded with zeros. Rank 0: `left` is the kernel itself, (n·m, n·pad(m)), and `right` is null.
+struct ConicKernel {
+    double *left, *right;
+    std::int64_t rank;
+};
+
+// The arguments of one call of products of plans of one size with the same kernel.
+struct ProductRun {
+    std::int64_t batch;
+    std::int64_t n_threads;
+    std::int64_t n, m;
+    ConicKernel kernel;
+    Strided plans;
+    double* products;  // (batch, n, m)
+};
+
+// The arguments of one call for conic problems, beside those of `Run`.
+struct ConicRun {
+    const ConicParameters* parameters;
+    const ConicKernel* kernels;
+    double* overlaps;    // (batch, n_overlaps), of `LiftedState`: overlap, last_overlap, best_overlaps
+    double* best_plans;  // (batch, rows, stride)
+    std::int64_t n_overlaps;
 };
 
 // The arguments of one call. Arrays have one entry per item in their first dimension.
@@ -116,6 +152,7 @@ struct Run {
     double* outputs;
     double* inputs;
     std::int64_t rows, stride;
+    const ConicRun* conic;  // null for problems with a distortion t²; if given, dx, dy and cost are not read
 };
 
 // The arguments of one call of Sinkhorn: linear problems of one size, with one entry per item in the first dimension.

@@ -10,6 +10,7 @@ namespace UGW_NAMESPACE {
 #include "sinkhorn.hpp"
 #include "plan_state.hpp"
 #include "anderson.hpp"
+#include "conic.hpp"
 #include "step.hpp"
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
@@ -20,6 +21,8 @@ void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_cl
 }
 
 void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve_linear_items(run, next); }
+
+void multiply(const ProductRun& run, std::atomic<std::int64_t>& next) { multiply_plans(run, next); }
 
 void search(const SearchRun& run, std::atomic<std::int64_t>& next) { search_items(run, next); }
 

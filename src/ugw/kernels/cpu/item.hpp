@@ -1,5 +1,12 @@
-// One item of a batch as a step sees it: its problem in padded arrays, and where its state lies.
+// What an item of a conic problem has beside the fields of `Item`.
+struct ConicItem {
+    const ConicParameters* parameters;
+    ConicKernel kernel;
+    double *overlap, *last_overlap, *best_overlaps;  // as in `LiftedState`
+    Matrix best_plan;
+};
 
+// One item of a batch as a step sees it: its problem in padded arrays, and where its state lies.
 struct Item {
     const Config* config;
     const Parameters* parameters;
@@ -13,6 +20,8 @@ struct Item {
     double *f, *g;
     double *plans, *outputs, *inputs;  // (3, rows, stride) each
     std::int64_t rows, stride;
+    ConicItem conic;
+    bool is_conic = false;
 
     // The matrices of step k: the plan after it, the local cost of that plan, and the cost at which it was linearized.
     Matrix plan(std::int64_t k) const { return at(plans, k); }
@@ -84,9 +93,17 @@ static Item read_item(const Run& run, std::int64_t i, Arena& arena) {
     item.parameters = run.parameters + i;
     const int n = item.n = static_cast<int>(run.sizes[2 * i]);
     const int m = item.m = static_cast<int>(run.sizes[2 * i + 1]);
-    item.dx = pack_matrix(run.dx, i, n, n, arena);
-    item.dy = pack_matrix(run.dy, i, m, m, arena);
-    item.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : pack_matrix(run.cost, i, n, m, arena);
+    item.is_conic = run.conic != nullptr;
+    if (item.is_conic) {
+        double* overlaps = run.conic->overlaps + i * run.conic->n_overlaps;
+        const Matrix best_plan = {run.conic->best_plans + i * run.rows * run.stride, run.stride};
+        item.conic = {run.conic->parameters + i, run.conic->kernels[i], overlaps, overlaps + 1, overlaps + 2, best_plan};
+        item.cost = {nullptr, 0};
+    } else {
+        item.dx = pack_matrix(run.dx, i, n, n, arena);
+        item.dy = pack_matrix(run.dy, i, m, m, arena);
+        item.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : pack_matrix(run.cost, i, n, m, arena);
+    }
     item.log_a = pack_log_weights(run.log_a, i, n, arena);
     item.log_b = pack_log_weights(run.log_b, i, m, arena);
     item.a = exponentials(item.log_a, n, arena);

@@ -13,6 +13,7 @@ static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::
     const Item item = read_item(run, i, arena);
     StepMemory memory;
     memory.take(item.n, item.m, arena);
+    if (item.is_conic) memory.conic.take(item.n, item.m, item.conic.kernel.rank, arena);
     while (is_left(run, i)) {
         const std::int64_t k = run.n_iter[i] + 1;
         HistoryRow row;
@@ -33,7 +34,8 @@ static void run_items(const Run& run, std::atomic<std::int64_t>& next, std::chro
     std::size_t memory = 0;
     for (std::int64_t i = 0; i < run.batch; ++i) {
         const int n = static_cast<int>(run.sizes[2 * i]), m = static_cast<int>(run.sizes[2 * i + 1]);
-        memory = std::max(memory, item_memory(n, m) + StepMemory::size(n, m));
+        const std::size_t conic = run.conic == nullptr ? 0 : ConicMemory::size(n, m, run.conic->kernels[i].rank);
+        memory = std::max(memory, item_memory(n, m) + StepMemory::size(n, m) + conic);
     }
     Arena arena(memory + 64 * PADDING);
     for (std::int64_t i = next++; i < run.batch; i = next++) {

@@ -7,12 +7,14 @@
 using Deadline = std::chrono::steady_clock::time_point;
 using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
 using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
+using ProductFunction = void (*)(const ProductRun&, std::atomic<std::int64_t>&);
 using SearchFunction = void (*)(const SearchRun&, std::atomic<std::int64_t>&);
 
 #define UGW_RUN(name)                                                  \
     namespace name {                                                   \
     void run(const Run&, std::atomic<std::int64_t>&, Deadline);        \
     void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);   \
+    void multiply(const ProductRun&, std::atomic<std::int64_t>&);      \
     void search(const SearchRun&, std::atomic<std::int64_t>&);         \
     }
 UGW_RUN(baseline)
@@ -27,6 +29,7 @@ struct Choice {
     const char* name;
     RunFunction run;
     LinearFunction solve_linear;
+    ProductFunction multiply;
     SearchFunction search;
 };
 
@@ -39,10 +42,10 @@ Choice choose_instruction_set() {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear, avx512::search};
-    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear, avx2::search};
+    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear, avx512::multiply, avx512::search};
+    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear, avx2::multiply, avx2::search};
 #endif
-    return {"baseline", baseline::run, baseline::solve_linear, baseline::search};
+    return {"baseline", baseline::run, baseline::solve_linear, baseline::multiply, baseline::search};
 }
 
 const Choice& chosen() {
@@ -87,11 +90,14 @@ const char* ugw_field_names(const char* record) {
     if (std::strcmp(record, "iterate") == 0) return UGW_ITERATE_FIELDS(UGW_NAME);
     if (std::strcmp(record, "linear") == 0) return UGW_LINEAR_FIELDS(UGW_NAME);
     if (std::strcmp(record, "search") == 0) return UGW_SEARCH_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "conic") == 0) return UGW_CONIC_FIELDS(UGW_NAME);
     return nullptr;
 }
 
 // Bytes of the records of arguments together, to compare with those of their declarations in Python.
-std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(LinearRun) + sizeof(SearchRun); }
+std::int64_t ugw_run_size() {
+    return sizeof(Run) + sizeof(ConicRun) + sizeof(LinearRun) + sizeof(ProductRun) + sizeof(SearchRun);
+}
 
 const char* ugw_instruction_set() { return chosen().name; }
 
@@ -114,6 +120,13 @@ std::int64_t ugw_run(const Run* run) {
 std::int64_t ugw_solve_linear(const LinearRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().solve_linear(*run, next); };
+    return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
+}
+
+// Multiply the plans of a batch with a kernel. Returns 0, or −1 if memory is missing.
+std::int64_t ugw_multiply(const ProductRun* run) {
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&] { chosen().multiply(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 

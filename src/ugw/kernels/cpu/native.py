@@ -22,6 +22,38 @@ class _Strided(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("item", c_int64), ("row", c_int64), ("col", c_int64)]
 
 
+class ConicKernel(ctypes.Structure):
+    """The factors of the conic kernel of one item, with the fields of the C++ record `ConicKernel` in common.hpp."""
+
+    _fields_ = [("left", c_void_p), ("right", c_void_p), ("rank", c_int64)]
+
+
+class ProductRun(ctypes.Structure):
+    """The arguments of `Library.multiply`, with the fields of the C++ record `ProductRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("n", c_int64),
+        ("m", c_int64),
+        ("kernel", ConicKernel),
+        ("plans", _Strided),
+        ("products", c_void_p),
+    ]
+
+
+class ConicRun(ctypes.Structure):
+    """The arguments of `Library.run` for conic problems, with the fields of the C++ record `ConicRun` in common.hpp."""
+
+    _fields_ = [
+        ("parameters", c_void_p),
+        ("kernels", ctypes.POINTER(ConicKernel)),
+        ("overlaps", c_void_p),
+        ("best_plans", c_void_p),
+        ("n_overlaps", c_int64),
+    ]
+
+
 class Run(ctypes.Structure):
     """The arguments of `Library.run`, with the fields of the C++ record `Run` in common.hpp."""
 
@@ -52,6 +84,7 @@ class Run(ctypes.Structure):
         ("inputs", c_void_p),
         ("rows", c_int64),
         ("stride", c_int64),
+        ("conic", ctypes.POINTER(ConicRun)),
     ]
 
 
@@ -117,6 +150,7 @@ class Library:
     iterate_fields: tuple[str, ...]
     linear_fields: tuple[str, ...]
     search_fields: tuple[str, ...]
+    conic_fields: tuple[str, ...]
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
@@ -130,6 +164,11 @@ class Library:
         """Solve the linear problems of a batch by Sinkhorn and write the results to the arrays of `arguments`."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled solve")
+
+    def multiply(self, arguments: ProductRun) -> None:
+        """Multiply the plans of a batch with a kernel and write the products to the array of `arguments`."""
+        if self.handle.ugw_multiply(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of compiled products")
 
     def search(self, arguments: SearchRun) -> None:
         """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
@@ -172,9 +211,11 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        if handle.ugw_run_size() != sum(map(ctypes.sizeof, (Run, LinearRun, SearchRun))):  # built from other sources
+        if handle.ugw_run_size() != sum(
+            map(ctypes.sizeof, (Run, ConicRun, LinearRun, ProductRun, SearchRun))
+        ):  # built from other sources
             continue
-        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_search": SearchRun}
+        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_multiply": ProductRun, "ugw_search": SearchRun}
         for name, record in records.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]
@@ -186,6 +227,7 @@ def _load() -> Library | None:
             iterate_fields=_field_names(handle, "iterate"),
             linear_fields=_field_names(handle, "linear"),
             search_fields=_field_names(handle, "search"),
+            conic_fields=_field_names(handle, "conic"),
             instruction_set=handle.ugw_instruction_set().decode(),
         )
     return None
@@ -232,3 +274,9 @@ def strided_vectors(tensor: Tensor) -> _Strided:
     """Return address and strides of vectors (B, n)."""
     item, col = tensor.stride()
     return _Strided(tensor.data_ptr(), item, 0, col)
+
+
+def kernel_addresses(kernel: Any) -> ConicKernel:
+    """Return the C++ record of a `StoredKernel`, which must be kept as long as the record."""
+    right = None if kernel.right is None else kernel.right.data_ptr()
+    return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)

@@ -2,6 +2,7 @@
 
 struct StepMemory : LinearMemory {
     StateMemory state;
+    ConicMemory conic;  // only of conic items
 
     void take(int n, int m, Arena& arena) {
         LinearMemory::take(n, m, arena);
@@ -115,10 +116,10 @@ static bool has_growing_entries(const Item& item, Matrix before, Matrix after, d
     return max_lanes(largest) > allowed;
 }
 
-// The result of a step before it is accepted.
+// The result of a step before it is accepted; relaxed: the objective of the new and the last plan.
 struct StepResult {
     PlanNumbers state;
-    double objective, change, residual, solution_log_mass;
+    double objective, relaxed, change, residual, solution_log_mass;
     bool is_worse;
 };
 
@@ -204,6 +205,50 @@ static StepResult make_step(const Item& item, std::int64_t k, StepMemory& memory
         step.objective = old.objective;
         step.change = old.change;
     }
+    if (item.config->is_monitored != 0.0) {
+        const double distortion = dot(last_cost, plan, item.n, item.m);
+        step.relaxed =
+            objective(item, step.state, step.state.log_mass, old.state, old.state.log_mass, distortion);
+    }
+    return step;
+}
+
+// Make step k = 1, 2, ... of a conic item: set the new plan, local cost, overlaps and potentials, and the result.
+static StepResult make_conic_step(const Item& item, std::int64_t k, StepMemory& memory) {
+    const Config& config = *item.config;
+    const ConicItem& conic = item.conic;
+    const Matrix last_plan = item.plan(k - 1), plan = item.plan(k), last_cost = item.output(k - 1), cost = item.output(k);
+    item.iterate->state.distortion = conic_cost(item, last_cost, item.output(k - 2), last_plan, memory.conic);
+    const double entropy = linear_entropy(item, *item.iterate);
+    StepResult step = {};
+    const Matrix solution = memory.conic.improved;
+    const auto solved = solve_linear_problem(item, memory.conic.cost, last_plan, entropy, memory, solution);
+    step.residual = solved.first;
+    step.solution_log_mass = solved.second.log_mass;
+    double value = improve_plan(item, solution, last_cost, memory.conic, plan);
+    double overlap = apply_kernel(item, memory.conic, cost);
+    if (!(std::max(value, overlap) >= std::max(*conic.last_overlap, *conic.overlap))) {
+        const Matrix better = *conic.last_overlap > *conic.overlap ? item.plan(k - 2) : last_plan;
+        value = improve_plan(item, better, last_cost, memory.conic, plan);
+        overlap = apply_kernel(item, memory.conic, cost);
+    }
+    step.objective = conic_objective(item, overlap);
+    step.relaxed = conic_objective(item, value);
+    step.state = {};
+    step.state.log_mass = step.state.reported_log_mass =
+        0.5 * (conic.parameters->log_mass_factor + std::log(std::max(overlap, config.min_overlap)));
+    step.state.is_collapsed = overlap <= config.min_overlap ? 1.0 : 0.0;
+    step.change = relative_change(item, plan, step.state.log_mass, last_plan, item.iterate->state.log_mass);
+    if (!std::isfinite(step.objective + step.relaxed + step.change + step.residual)) return step;
+    const int n_overlaps = 2 * static_cast<int>(config.decrease_window) + 1;
+    double* best = conic.best_overlaps;
+    const double best_before = best[n_overlaps - 1];
+    std::copy(best + 1, best + n_overlaps, best);
+    best[n_overlaps - 1] = std::max(overlap, best_before);
+    if (overlap >= best_before) copy(plan, item.n, item.m, conic.best_plan);
+    *conic.overlap = overlap;
+    *conic.last_overlap = value;
+    step.change = remaining_decrease(item, best, step.change);
     return step;
 }
 
@@ -211,16 +256,14 @@ static StepResult make_step(const Item& item, std::int64_t k, StepMemory& memory
 // changed but the plan and local cost of step k. row: numbers of the step, set in monitored runs.
 static int advance(const Item& item, std::int64_t k, StepMemory& memory, HistoryRow& row) {
     const Config& config = *item.config;
-    const Parameters& p = *item.parameters;
     IterateNumbers& iterate = *item.iterate;
     const IterateNumbers old = iterate;
     const bool is_monitored = config.is_monitored != 0.0;
-    const StepResult step = make_step(item, k, memory);
+    const StepResult step = item.is_conic ? make_conic_step(item, k, memory) : make_step(item, k, memory);
     row = {step.objective, 0.0, step.change, step.residual, 0.0};
     double n_returns = old.n_returns;
     if (is_monitored) {
-        const double distortion = dot(item.output(k - 1), item.plan(k), item.n, item.m);
-        row.relaxed = objective(item, step.state, step.state.log_mass, old.state, old.state.log_mass, distortion);
+        row.relaxed = step.relaxed;
         row.mass = std::exp(step.state.reported_log_mass);
         const double since_previous = relative_change(
             item, item.plan(k), step.state.log_mass, item.plan(k - 2), old.previous_state.log_mass

@@ -13,6 +13,21 @@ from ...geometry.metric import Metric
 from ..config import PROBLEM_CONFIG
 
 
+@dataclass(frozen=True, eq=False)
+class StoredKernel:
+    """The matrices of the distortion sum of one item of n × m points, rows padded with zeros for the compiled library.
+
+    left: φ_r(Dx) for all terms, (rank·n, padded n), and right: signs_r φ_r(Dy), (rank·padded m, padded m); for a sum
+    term by term the rank is 0, left has the values g(|Dx_ii' − Dy_jj'|), (n·m, n·padded m), and right is None.
+    """
+
+    n: int
+    m: int
+    rank: int
+    left: Tensor
+    right: Tensor | None
+
+
 class Distortion(ABC):
     """The distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j: a linear map of plans (B, n, m).
 
@@ -60,6 +75,13 @@ class Distortion(ABC):
         """
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
+
+    def stored_kernels(self) -> list[StoredKernel] | None:
+        """Return the matrices of the sums for the compiled library, one for each plan of the batch or one for all.
+
+        None if they are not stored, or not in float64 on a CPU.
+        """
+        return None
 
     @abstractmethod
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:

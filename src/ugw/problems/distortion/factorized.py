@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..._utils.size_class import size_class
 from ...geometry.metric import Metric
-from .base import Distortion
+from ...kernels.cpu import native
+from .base import Distortion, StoredKernel
 from .config import DISTORTION_CONFIG
 from .factorize import LossFactors
 from .itemwise import ItemwiseDistortion
@@ -27,6 +29,7 @@ class FactorizedDistortion(Distortion):
     dy: Metric
     factors: LossFactors
     _cached_terms: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # filled by the first product
+    _cached_kernels: list[StoredKernel] = field(default_factory=list)  # filled by the first compiled run
 
     @property
     def rank(self) -> Tensor:
@@ -46,6 +49,10 @@ class FactorizedDistortion(Distortion):
     def apply(self, plan: Tensor) -> Tensor:
         """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), g: loss or kernel. plan: (B, n, m)."""
         batch, n, m = plan.shape
+        if plan.dtype == torch.float64 and not plan.is_cuda and not torch.is_grad_enabled():
+            kernels = self.stored_kernels() if size_class(n, m).uses_compiled_steps and native.is_available() else None
+            if kernels is not None:
+                return _multiply_compiled(kernels[0], plan)
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
         term_flops = 2 * batch * n * m * (n + m)
@@ -89,6 +96,20 @@ class FactorizedDistortion(Distortion):
             block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])
             yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]
 
+    def stored_kernels(self) -> list[StoredKernel] | None:
+        """Return the factors in the layout of the compiled library, in a list of one; None if they are not stored."""
+        if not self._cached_kernels:
+            terms = self._terms()
+            if terms is not self._cached_terms or terms[0][0].dtype != torch.float64 or terms[0][0].is_cuda:
+                return None
+            (phi_x, phi_y), rank = terms[0], self.factors.rank
+            n, m = phi_x.shape[1], phi_y.shape[1]
+            left = phi_x.new_zeros(rank, n, native.padded_size(n))
+            right = phi_y.new_zeros(rank, native.padded_size(m), native.padded_size(m))
+            left[:, :, :n], right[:, :m, :m] = phi_x.detach(), phi_y.detach()
+            self._cached_kernels.append(StoredKernel(n, m, rank, left.flatten(0, 1), right.flatten(0, 1)))
+        return self._cached_kernels
+
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum with the same factors for other metrics, whose distances must be in their range."""
         if not dx.batched and not dy.batched:
@@ -100,8 +121,28 @@ class FactorizedDistortion(Distortion):
 
     def truncate(self, share: float) -> FactorizedDistortion:
         """Return the distortion sum without the last terms of its factors, at most `share` of their squared size."""
-        return replace(self, factors=self.factors.truncate(share), _cached_terms=[])
+        factors = self.factors.truncate(share)
+        terms = [(phi_x[: factors.rank], phi_y[: factors.rank]) for phi_x, phi_y in self._cached_terms]
+        kernels = [replace(kernel, rank=factors.rank) for kernel in self._cached_kernels]
+        return replace(self, factors=factors, _cached_terms=terms, _cached_kernels=kernels)
 
     def take(self, index: Tensor) -> FactorizedDistortion:
         """Return the distortion sum itself: all items share it."""
         return self
+
+
+def _multiply_compiled(kernel: StoredKernel, plan: Tensor) -> Tensor:
+    """Return the distortion sums (B, n, m) of plans (B, n, m), float64 on a CPU, by the compiled library."""
+    products = torch.empty(plan.shape, dtype=plan.dtype)
+    native.load().multiply(
+        native.ProductRun(
+            batch=len(plan),
+            n_threads=torch.get_num_threads(),
+            n=kernel.n,
+            m=kernel.m,
+            kernel=native.kernel_addresses(kernel),
+            plans=native.strided_matrices(plan),
+            products=products.data_ptr(),
+        )
+    )
+    return products

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
-from .base import Distortion
+from .base import Distortion, StoredKernel
 
 Sizes = Sequence[tuple[int, int]]
 
@@ -66,6 +66,13 @@ class ItemwiseDistortion(Distortion):
     def _positions_by_part(self) -> list[tuple[int, Tensor]]:
         """For each part in use its index in `parts` and the indices (k,) of its plans in the batch."""
         return [(k, torch.nonzero(self.part_index == k).flatten()) for k in self.part_index.unique().tolist()]
+
+    def stored_kernels(self) -> list[StoredKernel] | None:
+        """Return the matrices of the part of each plan for the compiled library; None if not all are stored."""
+        used = {k: self.parts[k].stored_kernels() for k in set(self.part_index.tolist())}
+        if any(kernels is None for kernels in used.values()):
+            return None
+        return [kernels[0] for k in self.part_index.tolist() if (kernels := used[k])]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> ItemwiseDistortion:
         """Return the distortion sums of the same losses for metrics (B, n, n) and (B, m, m), one part for each plan."""

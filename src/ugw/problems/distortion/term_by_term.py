@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
+from ...kernels.cpu.native import padded_size
 from ..config import PROBLEM_CONFIG
-from .base import Distortion, PairLoss, distance_range
+from .base import Distortion, PairLoss, StoredKernel, distance_range
 from .config import DISTORTION_CONFIG
 
 
@@ -29,6 +30,7 @@ class TermByTermDistortion(Distortion):
     g: PairLoss
     item_index: Tensor | None = None
     _cached_blocks: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # filled by the first product
+    _cached_kernels: list[StoredKernel] = field(default_factory=list)  # filled by the first compiled run
 
     @property
     def rank(self) -> Tensor:
@@ -110,6 +112,26 @@ class TermByTermDistortion(Distortion):
         """Number of items of dx, dy and g: their batch size, 1 if none has a batch dimension."""
         counts = [len(metric.dense()) for metric in (self.dx, self.dy) if metric.batched]
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
+
+    def stored_kernels(self) -> list[StoredKernel] | None:
+        """Return the values of g in the layout of the compiled library, one for each plan or one for all.
+
+        None if they are not stored, infinite, or not in float64 on a CPU.
+        """
+        if not self._cached_kernels:
+            blocks = self._blocks()
+            if blocks is not self._cached_blocks:
+                return None
+            values, is_infinite = self._cached_blocks[0]
+            if is_infinite is not None or values.dtype != torch.float64 or values.is_cuda:
+                return None
+            n, m = self.dx.n, self.dy.n
+            padded = values.new_zeros(len(values), n * m, n, padded_size(m))
+            padded[..., :m] = values.detach().view(len(values), n * m, n, m)
+            self._cached_kernels.extend(StoredKernel(n, m, 0, matrix.flatten(1), None) for matrix in padded)
+        if self.item_index is None or len(self._cached_kernels) == 1:
+            return self._cached_kernels
+        return [self._cached_kernels[item] for item in self.item_index.tolist()]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> TermByTermDistortion:
         """Return the distortion sum of the same loss for other metrics, which have one item for each plan."""

@@ -1,0 +1,84 @@
+"""The states of conic problems in the arrays of the compiled loop."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.cpu import native
+from ..problems.base import CompiledConicInputs
+
+
+class CompiledConicStates:
+    """What a run of conic items has beside the arrays of every compiled run: kernels, overlaps and best plans."""
+
+    def __init__(self, inputs: CompiledConicInputs, state: Any, library: native.Library) -> None:
+        """Copy the constants of the problem and the `LiftedState` before the first step into the arrays."""
+        batch, n, m = state.unit_plan.shape
+        self._kernels = inputs.kernels * (batch // len(inputs.kernels))
+        columns = [inputs.constants[name] for name in library.conic_fields]
+        self._parameters = torch.stack(columns, dim=1)
+        self._overlaps = torch.cat([state.overlap[:, None], state.last_overlap[:, None], state.best_overlaps], dim=1)
+        self._best_plans = state.best_plan.new_zeros(batch, n, native.padded_size(m))
+        self._best_plans[:, :, :m] = state.best_plan
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """(n, m) of the kernel of each item."""
+        return [(kernel.n, kernel.m) for kernel in self._kernels]
+
+    def arguments(self) -> Any:
+        """Return a pointer to the C++ record `ConicRun`."""
+        kernels = (native.ConicKernel * len(self._kernels))(*map(native.kernel_addresses, self._kernels))
+        return ctypes.pointer(
+            native.ConicRun(
+                parameters=self._parameters.data_ptr(),
+                kernels=kernels,
+                overlaps=self._overlaps.data_ptr(),
+                best_plans=self._best_plans.data_ptr(),
+                n_overlaps=self._overlaps.shape[1],
+            )
+        )
+
+    def state(
+        self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
+    ) -> Any:
+        """Return the `LiftedState` of the unit plan (B, n, m) after the last step, without its local cost.
+
+        initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each;
+        numbers: (B,) each, by field of the C++ record `PlanNumbers`.
+        """
+        return replace(
+            self.previous_state(problem, initial, plan, numbers),
+            overlap=self._overlaps[:, 0],
+            last_plan=last[0],
+            last_cost=last[1],
+            last_overlap=self._overlaps[:, 1],
+            best_plan=self._best_plans[:, :, : plan.shape[2]],
+            best_overlaps=self._overlaps[:, 2:],
+        )
+
+    def previous_state(self, problem: Any, initial: Any, plan: Tensor, numbers: dict[str, Tensor]) -> Any:
+        """Return a state that is only kept for its plan (B, n, m), with the log mass among the `numbers`."""
+        return replace(initial, unit_plan=plan, w=problem.lift_plan(plan), log_mass=numbers["log_mass"])
+
+
+def conic_parameters(problem: Any) -> dict[str, Tensor]:
+    """Return the fields of the C++ record `Parameters` that conic steps read, and NaN for the others, by name."""
+    unset = torch.full_like(problem.eps, torch.nan)
+    names = ("penalty_a", "penalty_b", "penalty_total", "log_mass_a", "log_mass_b", "alpha", "collapsed_log_mass")
+    hard = {"is_hard_a": torch.zeros_like(unset), "is_hard_b": torch.zeros_like(unset)}
+    sides = {"rho_a": problem.div_a.rho, "rho_b": problem.div_b.rho}
+    return {"eps": problem.eps, **sides, **hard, **dict.fromkeys(names, unset)}
+
+
+def conic_plan_numbers(state: Any) -> dict[str, Tensor]:
+    """Return the fields of the C++ record `PlanNumbers` of a `LiftedState`, (B,) each, 0 for those of UGW."""
+    none = torch.zeros_like(state.log_mass)
+    names = ("distortion", "kl_a", "kl_b", "kl_plan", "linear")
+    masses = {"log_mass": state.log_mass, "reported_log_mass": state.log_mass}
+    return {**dict.fromkeys(names, none), **masses, "is_collapsed": state.is_collapsed.double()}
