@@ -20,7 +20,7 @@ from ..problems.ugw import UGW
 from ..results.records import SolverOutput
 from ..solvers.monitor import Monitor
 from .config import API_CONFIG
-from .estimate import COARSE_STARTS, model_of, n_candidates
+from .estimate import COARSE_STARTS, MemoryModel, model_of, n_candidates
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
@@ -72,9 +72,8 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
 
 
 def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
-    """Return the number of batch items to solve at a time.
+    """Return the number of batch items to solve at a time; raise OutOfMemory as `check_memory` does.
 
-    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
     starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
     """
     entries = problem.batch * problem.x.n * problem.y.n
@@ -83,9 +82,16 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=COARSE_STARTS.__contains__, default="product")
-    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    return check_memory(model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name))
+
+
+def check_memory(model: MemoryModel) -> int:
+    """Return the number of batch items to solve at a time.
+
+    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
+    """
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
-        needed = model.estimate(base_solver(solver).inner.max_iter)
+        needed = model.estimate(n_inner=1)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
             raise OutOfMemory(needed.error_message)
     return model.chunk_size
