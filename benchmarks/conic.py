@@ -78,7 +78,7 @@ def plain_alternation(n, inner, steps, max_products=400):
     problem, surrogate = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
     first = coarse_plan(surrogate)
     ours = []
-    solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
+    solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective[0])))
     final_value = float(ugw.solve_conic(x, y, rho=RHO, init=first, solver=solver).value)
     our_count = next(i for i, value in enumerate(ours, 1) if value <= final_value * (1 + 1e-3))
     state, count = problem.state_of_plan(first), 0

@@ -1,6 +1,7 @@
 """Atomic writing of files: all or none appear, with the usual file mode."""
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -109,3 +110,19 @@ def test_a_failure_between_the_moves_restores_the_old_files(tmp_path, monkeypatc
     assert (tmp_path / "c.txt").is_symlink()
     if isinstance(error, OSError):
         assert caught.value.filename == str(tmp_path / "d.txt")
+
+
+def test_ctrl_c_while_the_temporary_folder_is_removed_leaves_no_folder(tmp_path, monkeypatch):
+    rmtree, calls = shutil.rmtree, []
+
+    def interrupt_first(folder, **options):
+        """Raise KeyboardInterrupt in the first call, and remove the folder in the second."""
+        calls.append(folder)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        rmtree(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupt_first)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path) as stage:
+        (stage / "a.txt").write_text("new")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]

@@ -202,9 +202,11 @@ def test_diagonal_is_zero_up_to_rounding():
         check_zero_diagonal("D", torch.tensor([[0.0, 1.0], [1.0, 1e-6]], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("value", [1, 7, np.int64(3), np.uint8(1)])
-def test_whole_numbers_pass(value):
-    check_whole_number("n", value)
+@pytest.mark.parametrize("value", [1, 7, 10**30, np.int64(3), np.uint8(1)])
+def test_whole_numbers_become_ints(value):
+    number = check_whole_number("n", value)
+    assert type(number) is int
+    assert number == value
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, True, False, "3", None, math.nan, [3], np.float64(3.0)])
@@ -223,8 +225,15 @@ def test_tolerances_between_0_and_1_pass(value):
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), Fraction(1, 3)])
-def test_check_tolerance_accepts_any_real_type(value):
-    check_tolerance("tol", value)
+def test_tolerances_of_any_real_type_become_floats(value):
+    tolerance = check_tolerance("tol", value)
+    assert type(tolerance) is float
+    assert tolerance == float(value)
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 10**400), 1 - Fraction(1, 10**20)])
+def test_check_tolerance_refuses_numbers_that_are_0_or_1_as_floats(value):
+    assert_refused(check_tolerance, "tol", value)
 
 
 @given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(math.nan), st.booleans(), st.text()))

@@ -5,13 +5,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 import ugw
 from oracles.pairwise import QUICK, clouds, graphs, limit_block_entries
-from ugw.all_pairs.blocks import group_by_padding, max_block_entries, self_pair_blocks, tile_pairs
+from ugw.all_pairs.blocks import BlockLimits, group_by_padding, max_block_entries, self_pair_blocks, tile_pairs
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.inputs import read_spaces
 from ugw.all_pairs.job import PairwiseJob
+from ugw.all_pairs.methods import pair_seconds
 
 # Plans on both sides of 400 entries, where the choice of initial plans changes. 70 and 72 points: more than 5000
 # entries, where the first steps are in float32.
@@ -104,21 +106,21 @@ def test_each_wanted_pair_is_in_one_block(entries):
     sizes = sorted(rng.integers(2, 60, size=17).tolist(), reverse=True)
     others = sorted(rng.integers(2, 60, size=5).tolist(), reverse=True)
     for second, is_wanted in ((sizes, lambda i, j: i < j), (sizes, lambda i, j: i != j), (others, lambda i, j: True)):
-        blocks = tile_pairs(sizes, second, entries, is_wanted)
+        blocks = tile_pairs(sizes, second, BlockLimits(entries), is_wanted)
         pairs = [pair for block in blocks for pair in block.pairs]
         assert len(pairs) == len(set(pairs))
         assert set(pairs) == {(i, j) for i in range(len(sizes)) for j in range(len(second)) if is_wanted(i, j)}
         for block in blocks:
             plan = max(sizes[i] for i, _ in block.pairs) * max(second[j] for _, j in block.pairs)
             assert len(block.pairs) == 1 or len(block.pairs) * plan <= entries
-    blocks = self_pair_blocks(sizes, entries, 1)
+    blocks = self_pair_blocks(sizes, BlockLimits(entries), 1)
     assert sorted(pair for block in blocks for pair in block.pairs) == [(i, i) for i in range(17)]
     assert {block.self_side for block in blocks} == {1}
 
 
 def test_a_block_of_many_pairs_needs_few_spaces():
     """200 spaces of 30 points: a block of several hundred pairs needs some dozen spaces."""
-    blocks = tile_pairs([30] * 200, [30] * 200, 2**19, lambda i, j: i < j)
+    blocks = tile_pairs([30] * 200, [30] * 200, BlockLimits(2**19), lambda i, j: i < j)
     largest = max(blocks, key=lambda block: len(block.pairs))
     assert len(largest.pairs) >= 500
     rows, cols = (set(indices) for indices in zip(*largest.pairs, strict=True))
@@ -133,3 +135,75 @@ def test_blocks_are_a_function_of_the_data():
     assert max_block_entries(1e12, "cpu", 1) == PAIRWISE_CONFIG.max_block_entries_cpu
     assert max_block_entries(10.0, "cpu", 1) == PAIRWISE_CONFIG.min_block_entries_cpu
     assert max_block_entries(1e12, "cuda", 8) == PAIRWISE_CONFIG.max_block_entries_cuda // 8
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+def make_job(sizes, method="ugw", rho="auto", eps="auto", solver=None):
+    """Return the job of all pairs of clouds of these sizes, of mass 1."""
+    spaces = clouds(sizes, unit=True)
+    chosen = method if isinstance(method, ugw.Method) else ugw.Method(method)
+    options = chosen.solve_options(rho, eps, solver)
+    options["solver"] = chosen.spec.check(spaces[0], spaces[0], options)
+    return PairwiseJob.create(chosen, options, read_spaces(spaces, None, None))
+
+
+def estimated_seconds(job, block):
+    """The seconds that the tables give a block; its pairs of a space with itself are solved twice."""
+    constant, factor = pair_seconds(job.options)
+    return constant * len(block.pairs) * (1 if block.self_side is None else 2) + factor * block.work
+
+
+OPTIONS = {
+    "ugw": {},
+    "sharp": {"eps": 0.0},
+    "gw": {"method": "gw", "eps": 0.02},
+    "exact gw": {"method": "gw", "eps": 0.0},
+    "debiased": {"method": "debiased", "eps": 0.02},
+    "cgw": {"method": "cgw"},
+    "partial": {"rho": ugw.TV(0.3)},
+    "loss": {"method": ugw.Method("ugw", loss=torch.abs)},
+    "multistart": {"solver": ugw.Multistart(n=40)},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("n", [20, 60, 120, 300])
+def test_a_block_takes_at_most_the_estimated_seconds_or_is_a_pair(name, n):
+    job = make_job((n,) * 9, **OPTIONS[name])
+    n_pairs = 36 if job.method.spec.has_zero_self_value(job.options) else 45
+    assert sum(len(block.pairs) for block in job.blocks) == n_pairs
+    for block in job.blocks:
+        assert len(block.pairs) == 1 or estimated_seconds(job, block) <= PAIRWISE_CONFIG.max_block_seconds
+
+
+def test_blocks_of_slower_methods_are_smaller():
+    def largest(**options):
+        return max(len(block.pairs) for block in make_job((60,) * 40, **options).blocks)
+
+    assert 1 < largest(method="cgw") < largest(eps=0.0) < largest()
+    assert largest(solver=ugw.Multistart(n=40)) < largest()
+    assert largest(method=ugw.Method("ugw", loss=torch.abs)) < largest()
+
+
+def test_a_pair_of_partial_transport_is_a_block():
+    job = make_job((5, 6, 7), method=ugw.Method("cgw", cone="partial-transport"))
+    assert [len(block.pairs) for block in job.blocks] == [1, 1, 1]
+
+
+def test_the_way_of_solving_sets_the_estimated_seconds():
+    """One entry of the table for each way; partial transport is the one where a pair takes longest."""
+    table = PAIRWISE_CONFIG.pair_seconds
+    cases = {
+        "entropic": {},
+        "hard": {"method": "gw", "eps": 0.02},
+        "sharp": {"method": "gw", "eps": 0.0},
+        "partial": {"rho": ugw.Mass(0.5)},
+        "general loss": {"method": ugw.Method("ugw", loss=torch.abs)},
+        "conic": {"method": "cgw"},
+        "conic, general loss": {"method": ugw.Method("cgw", cone="hellinger-kantorovich")},
+        "linear programs": {"method": ugw.Method("cgw", cone=ugw.PartialTransport())},
+    }
+    assert set(cases) == set(table)
+    assert {name: pair_seconds(make_job((5, 6), **options).options) for name, options in cases.items()} == table

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.interrupts import MAX_SECONDS, N_ATTEMPTS, fastest_of, interrupt_child, needs_sigint
 from oracles.pairwise import QUICK, clouds, limit_block_entries
 from ugw.all_pairs import executor
 from ugw.all_pairs.checkpoint import to_json
@@ -151,7 +152,7 @@ def test_another_run_is_refused(finished_folder, name):
 
 
 @pytest.mark.parametrize(
-    ("part", "message"), [("format", r"\(0, now 2\)"), ("version", r"the version of ugw \(0, now")]
+    ("part", "message"), [("format", r"\(0, now 3\)"), ("version", r"the version of ugw \(0, now")]
 )
 def test_another_format_or_version_is_refused(finished_folder, tmp_path, part, message):
     manifest = json.loads((finished_folder / "manifest.json").read_text())
@@ -216,3 +217,49 @@ def test_a_loss_function_cannot_be_checkpointed(tmp_path):
     typed = ugw.Method("ugw", loss=lambda t: t.square(), init="product")
     with pytest.raises(ugw.InputError, match="a checkpoint must know its options again"):
         ugw.pairwise(clouds((4, 5)), method=typed, checkpoint=tmp_path)
+
+
+SLOW_SCRIPT = """
+import sys, ugw
+from oracles.interrupts import MAX_SECONDS, N_ATTEMPTS, fastest_of, interrupt_child, needs_sigint
+from oracles.pairwise import QUICK, clouds, limit_block_entries
+if __name__ == "__main__":
+    try:
+        with limit_block_entries(400):
+            ugw.pairwise(clouds((20,) * 80), checkpoint=sys.argv[1], n_jobs=int(sys.argv[2]))
+        print("finished")
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@needs_sigint
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_ctrl_c_leaves_complete_files_only(tmp_path, n_jobs):
+    if n_jobs == 2:
+        pytest.importorskip("joblib")
+    script = tmp_path / "script.py"
+    script.write_text(SLOW_SCRIPT)
+    folders = [tmp_path / f"run-{k}" for k in range(N_ATTEMPTS)]
+    remaining = iter(folders)
+
+    def attempt():
+        """Interrupt a run once it has written two blocks."""
+        folder = next(remaining)
+        return interrupt_child(
+            [str(script), str(folder), str(n_jobs)],
+            lambda *_: len(block_files(folder)) >= 2,
+            reaction="interrupted",
+        )
+
+    end = fastest_of(attempt)
+    assert end.stdout.endswith("interrupted\n"), end
+    assert "finished" not in end.stdout
+    assert end.seconds <= MAX_SECONDS
+    for folder in filter(Path.exists, folders):
+        assert {file.name for file in folder.iterdir()} == {"manifest.json", *(f.name for f in block_files(folder))}
+        assert 2 <= len(block_files(folder)) < 3000
+        for file in block_files(folder):
+            with np.load(file) as arrays:
+                assert {"run", "pairs", "column_value"} <= set(arrays)
+                assert np.isfinite(arrays["column_value"]).all()

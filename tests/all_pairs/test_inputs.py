@@ -49,7 +49,7 @@ BAD = {
     "mass": ((XS,), {"rho": ugw.Mass(3.0)}, "Mass must be at most that of every space, got 3"),
     "rhos": ((XS,), {"rho": np.array([1.0, 2.0])}, "rho of pairwise must be one number"),
     "negative rho": ((XS,), {"rho": -1.0}, "rho must be positive"),
-    "no rho": ((XS,), {"rho": "big"}, "rho must"),
+    "no rho": ((XS,), {"rho": "big"}, "rho of pairwise must"),
     "epses": ((XS,), {"eps": np.array([1.0, 2.0])}, "eps of pairwise must be one number"),
     "negative eps": ((XS,), {"eps": -1.0}, "eps must be nonnegative"),
     "hard cgw": ((XS,), {"method": "cgw", "rho": math.inf}, "rho must be finite for the conic distance"),

@@ -1,6 +1,7 @@
 """Arguments that all entry points share: eps, init, the recorded parameters, and the convergence warning."""
 
 import inspect
+import itertools
 import json
 
 import numpy as np
@@ -186,3 +187,43 @@ def test_an_array_in_place_of_a_number_or_a_name_is_refused_in_one_line(name, ar
     data = pair(4, 3) if name in ("solve", "rho_for_mass") else data
     for argument in arguments:
         assert_refused(function, *data, **{argument: array})
+
+
+def test_other_objects_as_a_plan_are_refused_with_what_is_accepted():
+    x, y = pair(5, 4, dims=(2, 2))
+    objects = {"Debiased": ugw.debiased(x, y), "Tightness": ugw.tightness(x, y), "Space": x, "None": None, "dict": {}}
+    accepted = "an array, a LazyPlan, a Result or a ConicResult"
+    for (name, init), solve in itertools.product(objects.items(), (ugw.solve, ugw.solve_conic)):
+        expected = f'init must be the name of an initial plan such as "auto", {accepted}, got {name}$'
+        assert_refused(solve, x, y, init=init, match=expected)
+        assert_refused(ugw.objective, init, x, y, match=f"plan must be {accepted}, got {name}$")
+
+
+CONIC_EPS = r'eps of a conic problem must be a number .* or "auto", which is 0, got '
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (ugw.solve, {"eps": None}, 'eps must be a number, a relative eps or "auto", got None'),
+        (ugw.solve, {"rho": None}, r"rho must be a number or an array \(B,\), got None"),
+        (ugw.solve, {"rho": ugw.TV(0.1), "eps": None}, '"auto", got None'),
+        (ugw.objective, {"eps": None}, '"auto", got None'),
+        (ugw.solve_conic, {"eps": None}, CONIC_EPS + "None"),
+        (ugw.solve_conic, {"eps": "small"}, CONIC_EPS + "'small'"),
+        (ugw.solve_conic, {"eps": ugw.relative(0.1)}, CONIC_EPS + r"relative\(0.1\)"),
+        (ugw.solve_conic, {"rho": ugw.relative(0.1)}, r"rho must be a number or an array \(B,\), got relative\(0.1\)"),
+        (ugw.pairwise, {"method": "cgw", "eps": ugw.relative(0.1)}, CONIC_EPS + r"relative\(0.1\)"),
+        (ugw.pairwise, {"eps": None}, '"auto", got None'),
+        (ugw.pairwise, {"rho": None}, 'rho of pairwise must be one number .* or "auto", got None'),
+        (ugw.pairwise, {"rho": "large"}, "or \"auto\", got 'large'"),
+        (ugw.solve_differentiable, {"rho": ugw.TV(0.1)}, r"for a rho of KL, got TV\(rho=0.1\)"),
+        (ugw.solve_differentiable, {"rho": ugw.Mass(0.1)}, r"for a rho of KL, got Mass\(m=0.1\)"),
+        (ugw.solve_differentiable, {"eps": 0.0}, "eps > 0, got eps = 0"),
+        (ugw.barycenter, {"n": 3, "solver": ugw.BarycenterMin(inner=STREAMING)}, "barycenter stores its plans"),
+    ],
+)
+def test_messages_name_the_argument_with_what_was_given_and_what_is_accepted(function, options, message):
+    x, y = pair(5, 4, dims=(2, 2))
+    arguments = {ugw.pairwise: ([x, y],), ugw.barycenter: ([x, y],), ugw.objective: (np.ones((5, 4)), x, y)}
+    assert_refused(function, *arguments.get(function, (x, y)), **options, match=message)

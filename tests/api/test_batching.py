@@ -376,6 +376,18 @@ def test_an_infinite_loss_of_one_item_does_not_change_an_item_of_short_distances
         np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-6)
 
 
+def test_a_callback_stops_items_of_an_infinite_loss_at_their_given_plans():
+    rng, loss = np.random.default_rng(0), ugw.HellingerKantorovich()
+    xs = [ugw.Space.from_points(scale * rng.random((6, 2))) for scale in (0.5, 2.0, 2.2)]
+    ys = [ugw.Space.from_points(x.points + 0.1 * rng.normal(size=(6, 2))) for x in xs]
+    solver, plan = ugw.AlternateMin(callback=lambda step: True), np.diag(np.arange(1.0, 7.0)) / 21
+    with pytest.warns(ugw.ConvergenceWarning, match="callback"):
+        result = ugw.solve(*map(ugw.Space.stack, (xs, ys)), rho=0.3, eps=0.05, loss=loss, init=plan, solver=solver)
+    assert result.status == [Status.STOPPED] * 3
+    assert result.n_iter.tolist() == [1, 1, 1]
+    assert np.isfinite(result.value).all()
+
+
 def test_a_loss_is_infinite_for_items_of_long_distances_alone():
     """Only these have a limit of their size, and an item of short distances keeps the factors of its loss."""
     rng, loss = np.random.default_rng(0), ugw.HellingerKantorovich()

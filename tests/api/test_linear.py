@@ -176,10 +176,38 @@ def test_items_without_entropy_and_with_hard_marginals_are_exact_in_every_batch(
         np.testing.assert_allclose(whole[i].plan, alone.plan, atol=1e-12)
     assert bool(whole.tensors.potentials[0][0].isnan().all())
     assert np.isfinite(whole[1].potentials[0]).all()
-    with pytest.raises(ugw.InputError, match="must be an AlternateMin for KL with entropy or a soft side"):
-        ugw.solve_linear(*stacks, rho=rho, eps=eps, solver=ugw.FrankWolfe())
+    names = [whole.parameters["solver"][i]["name"] for i in range(3)]
+    assert (
+        names == [item.parameters["solver"]["name"] for item in whole] == ["FrankWolfe", "AlternateMin", "AlternateMin"]
+    )
+    for solver in (ugw.FrankWolfe(), ugw.AlternateMin(), "quick"):
+        message = f"solver must be None for a batch of which linear programs solve only item 0, .* got {type(solver).__name__}"
+        assert_refused(ugw.solve_linear, *stacks, rho=rho, eps=eps, solver=solver, match=message)
+
+
+def test_items_of_a_batch_have_the_parameters_and_messages_of_their_own_solves():
+    """Also those that linear programs solve beside others, and items smaller than the matrix of the batch."""
+    rng = np.random.default_rng(0)
+    sizes = [(4, 5), (6, 3), (5, 5)]
+    pairs = [[ugw.Space.from_points(rng.random((n, 2))) for n in size] for size in sizes]
+    stacks = [ugw.Space.stack(list(side)) for side in zip(*pairs, strict=True)]
+    cost, rho, eps = rng.random((3, 6, 5)), np.array([INF, 1.0, INF]), np.array([0.0, 0.1, 0.1])
+    whole = ugw.solve_linear(*stacks, cost=cost, rho=rho, eps=eps)
+    for i, (n, m) in enumerate(sizes):
+        alone = ugw.solve_linear(*pairs[i], cost=cost[i, :n, :m], rho=rho[i], eps=eps[i])
+        assert whole[i].parameters == alone.parameters
+        assert whole[i].message == alone.message
+        assert whole[i].better(alone).value == pytest.approx(alone.value, rel=1e-9)
+    assert "converged" in whole.message
+    again = type(whole).from_arrays(whole.to_arrays())
+    assert again[1].parameters == whole[1].parameters
+
+
+def test_a_callback_stops_the_items_of_all_sizes():
+    rng = np.random.default_rng(0)
+    spaces = ugw.Space.stack([ugw.Space.from_points(rng.random((n, 2))) for n in (5, 120)])
     with pytest.warns(ugw.ConvergenceWarning, match="callback stopped"):
-        stopped = ugw.solve_linear(*stacks, rho=rho, eps=eps, solver=ugw.AlternateMin(callback=lambda step: True))
+        stopped = ugw.solve_linear(spaces, spaces, solver=ugw.AlternateMin(callback=lambda step: True))
     assert {status.name for status in stopped.status} == {"STOPPED"}
 
 
@@ -211,8 +239,8 @@ def test_invalid_arguments_are_refused():
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": 0.1}, "eps must be 0"),
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": ugw.relative(0.1)}, "eps must be 0"),
         ((a, b), {"cost": -cost, "eps": ugw.relative(0.1)}, "positive mean cost"),
-        ((a, b), {"cost": cost, "eps": None}, "eps must hold"),
-        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, "eps must hold"),
+        ((a, b), {"cost": cost, "eps": None}, 'eps must be a number, a relative eps or "auto", got None'),
+        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, '"auto", got None'),
         ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "must be an AlternateMin for KL .* got FrankWolfe"),
         ((a, b), {"cost": cost, "solver": "quick"}, "must be an AlternateMin for KL .* got str"),
         ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),

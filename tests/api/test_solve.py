@@ -594,3 +594,23 @@ def test_everything_after_the_spaces_is_keyword_only():
 def test_the_first_of_several_faults_is_reported_and_it_is_an_input_error():
     for rho, eps, init in itertools.product([-1.0, "x"], [-1.0, None], ["nearest", start().T]):
         assert_refused(ugw.solve, *pair(), rho=rho, eps=eps, init=init)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rho": math.inf}, {"rho": (math.inf, 0.1)}, {"fused": ugw.Fused(0.3)}, {"rho": math.inf, "eps": 0.0}],
+    ids=label,
+)
+def test_small_float32_problems_are_solved_in_float64(options):
+    points = [np.random.default_rng(seed).random((8, 2), dtype=np.float32) for seed in (0, 1)]  # weights 1/8 are exact
+    options = {"rho": 0.5, "eps": 1e-4} | options
+    r, expected = (
+        ugw.solve(*(Space.from_points(p, features=p).to(dtype) for p in points), **options)
+        for dtype in ("float32", "float64")
+    )
+    assert (r.plan.dtype, r.status) == (np.float32, expected.status)
+    np.testing.assert_allclose(r.plan, expected.plan, atol=1e-6)
+    assert r.value == pytest.approx(expected.value, rel=1e-5)
+    if options["eps"]:
+        assert {f.dtype for f in r.potentials} == {np.dtype(np.float32)}
+    assert r.converged

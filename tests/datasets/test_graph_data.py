@@ -22,6 +22,11 @@ def test_graphs_are_connected_and_follow_the_seed(make):
         assert one.space().n == len(one.labels)
 
 
+def test_sizes_may_be_small_integers_of_numpy():
+    for one, two in zip(*(datasets.communities_with_outliers(number(150)) for number in (int, np.uint8)), strict=True):
+        assert networkx.utils.graphs_equal(one.graph, two.graph)
+
+
 def test_edges_of_communities_cost_1_inside_4_between_and_2_to_an_outlier():
     source, target = datasets.communities_with_outliers(36, seed=1)
     for graph in (source, target):

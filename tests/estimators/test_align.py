@@ -219,7 +219,7 @@ def test_invalid_arguments_are_refused():
         Aligner().fit(X, Y, labels=(np.arange(24), np.arange(3)))
     with pytest.raises(ugw.InputError, match="requires y"):
         Aligner().fit(X)
-    with pytest.raises(ugw.InputError, match="scale must be"):
+    with pytest.raises(ugw.InputError, match="scale must be 'max', 'mean' or None, got 'sum'"):
         Aligner(scale="sum").fit(X, Y)
     with pytest.raises(ugw.InputError, match=r"must make a ugw\.Space"):
         Aligner(metric=lambda points: points).fit(X, Y)

@@ -9,6 +9,7 @@ import torch
 import ugw
 from ugw._utils.size_class import THRESHOLDS
 from ugw.initializers import coarse
+from ugw.initializers.search_steps import count_search_steps
 from ugw.kernels.cpu import native
 from ugw.problems.build import build_ugw
 
@@ -79,6 +80,20 @@ def test_the_compiled_search_finds_the_plans_of_the_torch_search(name, monkeypat
     assert torch.isinf(values[:, count:]).all()
     torch.testing.assert_close(values[:, :count], expected_values, rtol=1e-9, atol=1e-12)
     assert (plans[:, :count] - expected).abs().sum(dim=(2, 3)).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_searches_make_the_same_number_of_steps(name, monkeypatch):
+    (x, y), options = CASES[name]
+    problem = build_ugw(x, y, **{"fused": None, **options})
+    monkeypatch.setattr(coarse, "low_precision_problem", lambda problem: problem)
+    counts = []
+    for switch in ("1", "0"):
+        monkeypatch.setenv(native.SWITCH, switch)
+        with torch.no_grad(), count_search_steps(problem, None) as steps:
+            coarse.search(problem, 3)
+        counts.append(steps.n_steps.tolist())
+    assert counts[0] == counts[1] != [0]
 
 
 @pytest.mark.parametrize("name", ["clusters", "fused"])

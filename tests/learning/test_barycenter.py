@@ -185,8 +185,9 @@ def test_bad_input_is_named():
     ):
         with pytest.raises(ugw.InputError, match=message):
             ugw.barycenter(spaces, **options)
-    with pytest.raises(ugw.InputError, match="list of spaces"):
-        ugw.barycenter(spaces[0], n=3)
+    for given, got in ((spaces[0], r"one Space: write \[space\]"), ("ab", "str"), (None, "NoneType"), ([], "none")):
+        expected = f"spaces of a barycenter must be a batch or a list of spaces, got {got}"
+        assert_refused(ugw.barycenter, given, n=3, match=expected)
     with pytest.raises(ugw.InputError, match="features"):
         ugw.barycenter([ugw.Space.from_points(rand(3, 2, seed=0), features=rand(3, 2, seed=0))], n=3)
 

@@ -323,10 +323,26 @@ def test_convergence_draws_the_history(ax, solution):
     curves = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
     assert ax.get_yscale() == "log"
     assert np.array_equal(curves["plan change"], result.history.change)
+    assert curves.pop("_start of the solve") is not None
     distance = np.abs(result.history.objective - float(result.value))[:-1] / float(result.value)
     assert np.allclose(curves["|objective − final|"], distance[distance > 0])
     assert len(curves) == 3
     assert ax.get_title(loc="left").startswith("converged after")
+
+
+@pytest.mark.parametrize(("init", "has_mark"), [("auto", True), ("product", False)])
+def test_convergence_marks_where_the_solve_begins_after_a_search(ax, solution, init, has_mark):
+    _, x, y = solution
+    result = ugw.solve(x, y, rho=0.5, eps=0.05, init=init)
+    plots.convergence(result, ax=ax)
+    marks = [line.get_xdata() for line in ax.get_lines() if line.get_label() == "_start of the solve"]
+    texts = [text.get_text() for text in ax.texts]
+    assert (result.n_iter_search > 0) == has_mark
+    assert marks == ([[0, 0]] if has_mark else [])
+    assert texts == ([f"the solve begins, after a search of {result.n_iter_search} steps"] if has_mark else [])
+    change = next(line for line in ax.get_lines() if line.get_label() == "plan change")
+    assert change.get_xdata()[0] == 1  # the steps of the search are not drawn
+    assert "_start of the solve" not in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_convergence_of_a_barycenter(ax, solution):

@@ -47,11 +47,16 @@ def test_files_of_earlier_versions_load(kind, tmp_path):
         "batch": lambda: ugw.solve(ugw.Space.stack([x, y]), ugw.Space.stack([y, x])),
     }[kind]()
     result.save(tmp_path / "new.npz")
-    arrays = {old_name(name): array for name, array in read_npz(tmp_path / "new.npz").items() if name != "parameters"}
+    arrays = {old_name(name): array for name, array in read_npz(tmp_path / "new.npz").items()}
+    for name in ("parameters", "n_iter_search", "backend"):
+        del arrays[name]
     np.savez(tmp_path / "old.npz", **arrays)
     loaded = type(result).load(tmp_path / "old.npz")
     assert repr(loaded) == repr(result)
     assert loaded.parameters == {}
+    assert loaded.n_iter_search is None
+    assert loaded.backend is None
+    assert "backend" not in loaded.summary()
     plans = [r.plan if kind != "streaming" else r.plan.dense() for r in (loaded, result)]
     np.testing.assert_array_equal(*plans)
     if kind == "conic":
@@ -62,7 +67,17 @@ def assert_same(one, other):
     """Are two results equal, bit for bit?"""
     assert type(one.plan) is type(other.plan)
     assert one.plan.dtype == other.plan.dtype
-    for name in ("plan", "value", "relaxed_value", "mass", "marginal_error", "n_iter", "converged"):
+    for name in (
+        "plan",
+        "value",
+        "relaxed_value",
+        "mass",
+        "marginal_error",
+        "n_iter",
+        "n_iter_search",
+        "backend",
+        "converged",
+    ):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
     assert np.array_equal(one.plan_pair[1], other.plan_pair[1])
     assert one.status == other.status
@@ -197,3 +212,15 @@ def test_a_missing_file_is_an_input_error(tmp_path):
         Result.load(tmp_path / "nowhere.npz")
     with pytest.raises(InputError):
         Result.load(tmp_path)
+
+
+def test_a_result_of_an_earlier_version_is_compared_with_a_new_one(tmp_path):
+    result = solve()
+    arrays = result.to_arrays()
+    old = Result.from_arrays(
+        {name: array for name, array in arrays.items() if name not in ("n_iter_search", "backend")}
+    )
+    for better in (old.better(result), result.better(old)):
+        assert better.value == result.value
+        assert better.n_iter_search is None
+        assert better.backend is None

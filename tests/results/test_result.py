@@ -15,6 +15,8 @@ from oracles.results import items_of, solve, solve_batch, solve_two_steps
 from oracles.spaces import space
 from ugw.errors import InputError, NotConverged
 from ugw.geometry.space import Space
+from ugw.kernels.cpu import native
+from ugw.problems.build import build_ugw
 from ugw.results.records import Status
 
 INF = math.inf
@@ -400,3 +402,81 @@ def test_better_refuses_results_of_other_problems():
 def test_files_of_early_versions_without_parameters_can_be_compared():
     plain = solve()
     assert replace(plain, parameters={}).better(plain).value == plain.value
+
+
+# -- the search and the backend ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["product", "flb", "linear", "random", "plan"])
+def test_one_initial_plan_takes_no_steps_of_a_search(init):
+    x, y = space(5, 2), space(6, 2, 1)
+    result = ugw.solve(x, y, eps=0.05, init=np.ones((5, 6)) if init == "plan" else init)
+    assert result.n_iter_search == 0
+    assert type(result.n_iter_search) is int
+    assert "search       none" in result.summary()
+
+
+def test_the_search_is_counted_apart_from_the_solve():
+    x, y = space(15, 2), space(16, 2, 1)
+    result = ugw.solve(x, y, eps=0.01)
+    again = ugw.solve(x, y, eps=0.01, init="coarse")
+    assert result.n_iter == len(result.history)
+    assert result.n_iter_search > again.n_iter_search > 0  # "auto" also solves from other plans
+    assert f"{result.n_iter_search} steps of candidates" in result.summary()
+
+
+def test_all_steps_of_several_starts_are_counted():
+    """The steps of all solves, made one by one, are those of the result and its search together."""
+    x, y = space(5, 3), space(6, 2, 1)
+    solver = ugw.Multistart(n=3)
+    together = ugw.solve(x, y, eps=0.05, init="product", solver=solver)
+    problem = build_ugw(x, y, rho=1.0, eps=0.05, fused=None)
+    plans = solver.with_random_plans(problem, problem.product[:, None])
+    alone = [ugw.solve(x, y, eps=0.05, init=plan.numpy()).n_iter for plan in plans[0]]
+    assert together.n_iter + together.n_iter_search == sum(alone)
+    assert together.n_iter in alone
+
+
+def test_an_item_of_a_batch_has_the_search_steps_that_it_has_alone():
+    xs, ys = [space(n, 3, n) for n in (5, 30, 70)], [space(n, 2, n) for n in (6, 35, 80)]
+    batch = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), eps=0.05)
+    alone = [ugw.solve(x, y, eps=0.05) for x, y in zip(xs, ys, strict=True)]
+    assert batch.n_iter_search.tolist() == [one.n_iter_search for one in alone]
+    assert [item.n_iter_search for item in batch] == batch.n_iter_search.tolist()
+    assert batch.backend == [one.backend for one in alone]
+    assert [item.backend for item in batch] == batch.backend
+
+
+def test_a_batch_of_tensors_has_search_steps_as_a_tensor():
+    spaces = [ugw.Space.from_points(torch.as_tensor(space(5, 3, seed).points)) for seed in (0, 1)]
+    assert ugw.solve(ugw.Space.stack(spaces), spaces[0]).n_iter_search.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("solve_it", "compiled", "torch_only"),
+    [
+        (lambda x, y: ugw.solve(x, y), "compiled", "torch"),
+        (lambda x, y: ugw.solve(x.to(torch.float32), y.to(torch.float32)), "torch", "torch"),
+        (lambda x, y: ugw.solve(x, y, rho=INF, eps=0.0, init="product"), "compiled + torch + POT", "torch + POT"),
+        (lambda x, y: ugw.solve(x, y, rho=ugw.TV(0.3), init="product"), "torch + POT", "torch + POT"),
+        (lambda x, y: ugw.solve(x, y, solver=STREAMING), "torch", "torch"),
+        (lambda x, y: ugw.solve_conic(x, y, init="product"), "torch + compiled Sinkhorn", "torch"),
+        (lambda x, y: ugw.solve_linear(x, y, cost=np.ones((5, 6))), "torch + compiled Sinkhorn", "torch"),
+        (lambda x, y: ugw.solve_conic(x, y, cone="partial-transport", init="product"), "SciPy", "SciPy"),
+    ],
+)
+def test_the_result_names_the_backend(solve_it, compiled, torch_only, monkeypatch):
+    x, y = space(5, 3, metric="sqeuclidean"), space(6, 2, 1, metric="sqeuclidean")
+    result = solve_it(x, y)
+    assert result.backend == (compiled if native.is_available() else torch_only)
+    assert f"backend      {result.backend}" in result.summary()
+    monkeypatch.setenv(native.SWITCH, "0")
+    assert solve_it(x, y).backend == torch_only
+
+
+def test_steps_on_samples_of_a_streaming_problem_are_counted():
+    """Its plan is found by the search of a stored problem, and by steps from there that a stored solve does not make."""
+    x, y = space(15, 2, metric="sqeuclidean"), space(16, 2, 1, metric="sqeuclidean")
+    stored, streaming = (ugw.solve(x, y, eps=0.05, init="coarse", solver=solver) for solver in (None, STREAMING))
+    assert streaming.path == "streaming"
+    assert streaming.n_iter_search > stored.n_iter_search > 0

@@ -238,6 +238,19 @@ def test_marginals_approach_the_weights_as_rho_grows():
     assert one_hard.value == pytest.approx(hard.value, abs=1e-6)
 
 
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("rho", [1e10, INF])
+def test_a_tiny_eps_has_the_value_and_the_marginals_of_eps_zero(rho, compiled, monkeypatch):
+    """Its rounding noise limits the change of the plan, but not how well the linear problems can be solved."""
+    monkeypatch.setenv(native.SWITCH, compiled)
+    pair, solver = cases.clouds(6, 7, 0), ugw.AlternateMin(tol=1e-9)
+    exact, tiny = (ugw.solve(pair.x, pair.y, rho=rho, eps=eps, init="flb", solver=solver) for eps in (0.0, 1e-12))
+    assert tiny.converged
+    assert tiny.value == pytest.approx(exact.value, rel=1e-4)
+    assert abs(tiny.plan.sum(1) - pair.a).sum() < 1e-8
+    assert abs(tiny.plan.sum(0) - pair.b).sum() < 1e-8
+
+
 # --- how it is run ---
 
 

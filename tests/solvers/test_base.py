@@ -1,9 +1,12 @@
 """Options of AlternateMin: given ones are used as they are, None is replaced by the values of the problem's strategy."""
 
 import math
+import sys
 import warnings
 from dataclasses import dataclass
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 import ugw
@@ -13,6 +16,7 @@ from ugw.initializers.conic import TRANSPORT_SOLVER
 from ugw.solvers.config import SOLVER_CONFIG
 
 PAIR = pair(12, 10, seed=8, dims=(2, 2))
+SMALL_PAIR = pair(4, 5, seed=8, dims=(2, 2))
 used_schedules, used_max_iter = set(), set()
 
 
@@ -58,7 +62,7 @@ def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_
 
 @pytest.mark.parametrize(
     ("solve", "expected"),
-    [(ugw.solve, SOLVER_CONFIG.inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
+    [(ugw.solve, SOLVER_CONFIG.default_inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
 )
 def test_none_for_the_inner_iterations_means_those_of_the_strategy(solve, expected):
     solve(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn()))
@@ -78,7 +82,7 @@ def test_none_for_the_schedule_means_that_of_the_strategy():
 def test_options_without_a_strategy_are_the_documented_defaults():
     resolved = ugw.AlternateMin().with_defaults()
     assert resolved.proximal == ugw.ProximalSchedule()
-    assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
+    assert resolved.inner.max_iter == SOLVER_CONFIG.default_inner_max_iter
     assert (resolved.tol, resolved.inner.tol) == (1e-6, None)
 
 
@@ -93,6 +97,21 @@ def test_a_given_inner_tolerance_is_met_in_the_last_step(backend, monkeypatch):
         ).history.residual[-1]
         assert last[tol] <= (tol or 1e-6)
     assert last[None] > 1e-9 > last[1e-9] > 1e-12
+
+
+@pytest.mark.parametrize("backend", ["0", "1"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_inner_tolerance_above_the_outer_one_acts_as_the_outer_one(backend, dtype, monkeypatch):
+    """As the docstring of `Sinkhorn` says: a run whose last linear problem is solved worse would not converge."""
+    monkeypatch.setenv("UGW_COMPILED", backend)
+    x, y = (ugw.Space.from_points(np.asarray(space.points, dtype=dtype)) for space in PAIR)
+    loose, exact = (
+        ugw.solve(x, y, eps=0.05, init="product", solver=ugw.AlternateMin(tol=1e-3, inner=ugw.Sinkhorn(tol=tol)))
+        for tol in (0.3, 1e-3)
+    )
+    assert loose.converged
+    assert loose.history.residual[-1] <= 1e-3
+    np.testing.assert_array_equal(loose.history.residual, exact.history.residual)
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
@@ -116,6 +135,71 @@ def test_max_iter_bounds_all_steps_of_a_balanced_problem_without_entropy(max_ite
     solver = ugw.AlternateMin(max_iter=max_iter, callback=steps.append)
     result = ugw.solve(*PAIR, rho=math.inf, eps=0.0, init="product", solver=solver)
     assert result.n_iter == len(steps) <= max_iter
+
+
+# A solve of few steps with each solver, as a function of the options of the solver.
+SOLVES = {
+    "soft": lambda **options: solve_small(solver=ugw.AlternateMin(**options)),
+    "vertex": lambda **options: solve_small(rho=math.inf, eps=0.0, solver=ugw.AlternateMin(**options)),
+    "observed": lambda **options: solve_small(solver=ugw.AlternateMin(callback=lambda step: False, **options)),
+    "linear": lambda **options: ugw.solve_linear(*SMALL_PAIR, solver=ugw.AlternateMin(**options)),
+    "conic": lambda **options: ugw.solve_conic(*SMALL_PAIR, init="product", solver=ugw.AlternateMin(**options)),
+    "mass": lambda **options: solve_small(rho=ugw.Mass(0.5), eps=0.0, solver=ugw.FrankWolfe(**options)),
+    "programs": lambda **options: ugw.solve_conic(
+        *SMALL_PAIR, init="product", rho=0.1, cone=ugw.PartialTransport(), solver=ugw.AlternateLP(**options)
+    ),
+}
+
+
+def solve_small(rho=1.0, eps=0.05, **options):
+    """Return the result of a solve of 4 × 5 points from the product plan."""
+    return ugw.solve(*SMALL_PAIR, rho=rho, eps=eps, init="product", **options)
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("name", SOLVES)
+def test_integers_of_numpy_limit_the_steps_as_others_do(name, compiled, monkeypatch):
+    monkeypatch.setenv("UGW_COMPILED", compiled)
+    plain, other = (SOLVES[name](max_iter=number) for number in (2, np.int64(2)))
+    assert plain.n_iter <= 2
+    assert (other.n_iter, other.value) == (plain.n_iter, plain.value)
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("name", SOLVES)
+def test_a_limit_of_any_size_is_no_limit(name, compiled, monkeypatch):
+    monkeypatch.setenv("UGW_COMPILED", compiled)
+    for limit in (sys.maxsize, 10**30):
+        assert SOLVES[name](max_iter=limit, tol=1e-3).converged
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_inner_iterations_may_be_any_whole_number(compiled, monkeypatch):
+    monkeypatch.setenv("UGW_COMPILED", compiled)
+    for number in (np.int64(50), sys.maxsize, 10**30):
+        assert solve_small(solver=ugw.AlternateMin(inner=ugw.Sinkhorn(max_iter=number))).converged
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("name", SOLVES)
+def test_tolerances_may_be_of_any_real_type(name, compiled, monkeypatch):
+    monkeypatch.setenv("UGW_COMPILED", compiled)
+    assert SOLVES[name](tol=Fraction(1, 1024)).value == SOLVES[name](tol=1.0 / 1024).value
+
+
+def test_options_are_stored_as_numbers_of_python():
+    schedule = ugw.ProximalSchedule(first=Fraction(1, 4), last=np.float32(0.125), factor=Fraction(1, 2))
+    inner = ugw.Sinkhorn(tol=Fraction(1, 8), max_iter=np.int64(7))
+    solver = ugw.AlternateMin(
+        tol=np.float32(0.25), max_iter=np.uint8(9), anneal=Fraction(1, 2), inner=inner, proximal=schedule
+    )
+    multistart = ugw.Multistart(n=np.int64(3))
+    cone = ugw.GaussianHellinger(tol=Fraction(1, 2), max_rank=np.int64(4))
+    assert (schedule.first, schedule.last, schedule.factor) == (0.25, 0.125, 0.5)
+    numbers = schedule.first, schedule.last, schedule.factor, inner.tol, solver.tol, solver.anneal, cone.tol
+    assert {type(number) for number in numbers} == {float}
+    assert {type(n) for n in (inner.max_iter, solver.max_iter, multistart.n, cone.max_rank)} == {int}
 
 
 @pytest.mark.parametrize("kind", [ugw.FrankWolfe, ugw.AlternateLP, ugw.BarycenterMin])

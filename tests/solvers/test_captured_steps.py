@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import ugw
+from oracles.captured_graphs import kept_names
 from oracles.fake_cuda_graphs import fake_cuda_graphs
 from oracles.thresholds import changed_thresholds
-from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build_ugw
@@ -116,7 +116,7 @@ def test_a_non_finite_step_of_a_batch_is_repeated(cuda):
 @changed_thresholds(CAPTURE_CONFIG, max_step_entries=0)
 def test_large_problems_are_solved_without_graphs(cuda):
     result = solve(0)
-    assert "advance" not in cache.kept_names()
+    assert "advance" not in kept_names()
     assert cuda.n_captures == 0
     assert_same_as_on_a_cpu(cuda, result, 0)
 
@@ -134,7 +134,7 @@ def test_problems_without_captured_steps_are_solved_as_they_are(cuda):
 
 
 def final_plan(problem, solver):
-    return solver.final_state(problem, problem.product).plan
+    return solver.final_state(problem, problem.product)[0].plan
 
 
 def test_unmonitored_runs_synchronize_after_several_steps():
@@ -200,7 +200,7 @@ def test_settings_of_a_run_belong_to_its_own_problem(cuda):
         state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
         torch.testing.assert_close(settings.cost_scale, torch.minimum(problem.scale(), torch.tensor([2.0]).double()))
         torch.testing.assert_close(state.distortion, problem.state_of_plan(problem.product).distortion)
-    assert cache.kept_names() == ["compute_settings"]
+    assert kept_names() == ["compute_settings"]
 
 
 def test_converged_items_request_no_rounds():
@@ -225,7 +225,7 @@ def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
     problems = [build_ugw(*pair(seed, batch, n=n), rho=1.0, eps=2e-2, fused=None) for seed in range(3)]
     with fake_cuda_graphs() as cuda:
         plans = [coarse_plan(problems[k]) for k in (0, 1, 2, 0)]
-        names = set(cache.kept_names())
+        names = set(kept_names())
         with cuda.pause_capture():
             expected = [coarse_plan(problem) for problem in problems]
     for plan, other in zip(plans, (*expected, expected[0]), strict=True):

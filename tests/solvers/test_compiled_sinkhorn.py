@@ -73,6 +73,19 @@ def test_potentials_tolerances_and_multiples_of_each_item(monkeypatch):
     assert (compiled.residual <= tol).all()
 
 
+@pytest.mark.parametrize(("max_iter", "multiple", "rounded"), [(3, 1.0, 5), (6, 1.0, 10), (7, 2.0, 15), (39, 1.0, 40)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_iterations_are_rounded_up_to_a_multiple_of_those_between_two_checks(
+    monkeypatch, max_iter, multiple, rounded, dtype
+):
+    problem = linear_problem((1, 20, 17), (1.0, 0.3), 0.01)
+    arrays = {name: getattr(problem, name).to(dtype) for name in ("cost", "log_a", "log_b")}
+    problem, multiplier = replace(problem, **arrays), torch.tensor([multiple], dtype=torch.float64)
+    expected = Sinkhorn(tol=1e-14, max_iter=rounded)(problem).residual
+    for solution in solve_both(monkeypatch, problem, Sinkhorn(tol=1e-14, max_iter=max_iter), None, None, multiplier):
+        torch.testing.assert_close(solution.residual, expected, rtol=1e-3, atol=0.0)
+
+
 def test_points_of_weight_zero_and_forbidden_pairs(monkeypatch):
     problem = linear_problem((2, 6, 7))
     log_a, log_b, cost = problem.log_a.clone(), problem.log_b.clone(), problem.cost.clone()

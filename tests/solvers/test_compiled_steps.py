@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.results.records import Status
 from ugw.solvers import alternating, compiled_steps, loop
 from ugw.solvers.alternating import AlternateMin, advance
-from ugw.solvers.compiled_steps import has_compiled_steps, iterate_compiled
+from ugw.solvers.compiled_steps import config_values, has_compiled_steps, iterate_compiled
+from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.proximal import ProximalSchedule
 from ugw.solvers.run_state import Iterate, prepare_run
 from ugw.solvers.sinkhorn import Sinkhorn
@@ -296,7 +298,7 @@ def test_a_callback_sees_every_step_and_stops_the_run():
     assert result.status is Status.STOPPED
     assert result.n_iter == len(steps) == len(result.history) == 4
     for field in ("objective", "relaxed", "change", "residual", "mass"):
-        assert [float(getattr(step, field)) for step in steps] == getattr(result.history, field).tolist()
+        assert [float(getattr(step, field)[0]) for step in steps] == getattr(result.history, field).tolist()
     unobserved = ugw.solve(x, y, init="product", solver=AlternateMin(max_iter=4), **options)
     np.testing.assert_array_equal(unobserved.plan, result.plan)
 
@@ -454,6 +456,19 @@ def test_every_instruction_set_gives_the_same_value(instruction_set):
     x, y = (Space.from_points(rng.random((n, 2))) for n in (21, 18))
     expected = [ugw.solve(x, y, rho=0.3, eps=eps, init="product").value for eps in (0.01, 0.0)]
     np.testing.assert_allclose([float(value) for value in values], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["hard_side_rounding", "max_rows_without_sampling", "inner_max_iter", "RUNNING"])
+def test_two_values_of_one_name_are_refused(name):
+    """A threshold of the solvers called as one of the problems or sizes, an option, or a status."""
+    options = AlternateMin().with_defaults()
+    try:
+        with mock.patch.dict(vars(SOLVER_CONFIG), {name: 1.0}):
+            compiled_steps.thresholds.cache_clear()
+            with pytest.raises(ValueError, match=f"got twice: {name}"):
+                config_values((), options, samples_rows=True, is_monitored=True, max_iter=1)
+    finally:
+        compiled_steps.thresholds.cache_clear()
 
 
 def test_the_configuration_names_the_compiled_backend(monkeypatch):

@@ -1,10 +1,13 @@
 """Progress bar on stderr, callbacks at each step, and stopping by a callback or an exception."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import ugw
+from oracles.plans import STREAMING
 from oracles.spaces import pair
 from ugw.solvers.monitor import Step, open_monitor
 
@@ -40,6 +43,27 @@ def test_a_batch_has_one_bar_too(capfd):
     assert capfd.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("kind", ["ugw", "batch", "conic", "partial", "streaming"])
+def test_the_bar_shows_the_search_before_the_solve(capfd, monkeypatch, kind, compiled):
+    monkeypatch.setenv("UGW_COMPILED", compiled)
+    solver, (x, y) = ugw.AlternateMin(progress=True), pair(metric="sqeuclidean")
+    result = {
+        "ugw": lambda: ugw.solve(x, y, eps=0.05, solver=solver),
+        "batch": lambda: ugw.solve(ugw.Space.stack([x, y, x]), y, eps=0.05, solver=solver),
+        "conic": lambda: ugw.solve_conic(x, y, solver=solver),
+        "partial": lambda: ugw.solve(x, y, rho=ugw.TV(0.3), solver=ugw.FrankWolfe(progress=True)),
+        "streaming": lambda: ugw.solve(x, y, eps=0.05, solver=replace(STREAMING, progress=True)),
+    }[kind]()
+    texts = capfd.readouterr().err.split("\r")
+    is_search = ["search for a start" in text for text in texts]
+    first_step = next(k for k, text in enumerate(texts) if "objective" in text)
+    assert any(is_search[:first_step])
+    assert not any(is_search[first_step:])
+    shown = int(texts[max(np.flatnonzero(is_search))].split(" steps of candidates")[0].split()[-1])
+    assert 0 < shown <= np.sum(result.n_iter_search)
+
+
 def test_the_callback_receives_every_step():
     steps = []
     r = solve(*pair(), callback=steps.append)
@@ -48,6 +72,32 @@ def test_the_callback_receives_every_step():
     for name in ("objective", "change", "residual", "mass"):
         numbers = np.array([float(getattr(s, name)[0]) for s in steps])
         np.testing.assert_array_equal(numbers, getattr(r.history, name))
+
+
+@pytest.mark.parametrize("kind", ["ugw", "conic", "linear", "partial"])
+def test_the_callback_receives_arrays_of_the_kind_of_the_spaces(kind):
+    steps = []
+    solver = ugw.AlternateMin(callback=steps.append)
+    for make, expected in ((np.asarray, np.ndarray), (torch.as_tensor, torch.Tensor)):
+        x, y = (ugw.Space.from_points(make(side.points)) for side in pair())
+        {
+            "ugw": lambda x=x, y=y: ugw.solve(x, y, eps=0.05, solver=solver),
+            "conic": lambda x=x, y=y: ugw.solve_conic(x, y, solver=solver),
+            "linear": lambda x=x: ugw.solve_linear(x, x, solver=solver),
+            "partial": lambda x=x, y=y: ugw.solve(x, y, rho=ugw.TV(0.3), solver=ugw.FrankWolfe(callback=steps.append)),
+        }[kind]()
+        assert steps[0].iteration == 1  # the search is not reported
+        for name in ("objective", "relaxed", "change", "residual", "mass"):
+            values = getattr(steps[-1], name)
+            assert type(values) is expected
+            assert str(values.dtype).endswith("float64")
+        steps.clear()
+
+
+def test_an_array_of_a_step_does_not_change_later():
+    steps = []
+    r = solve(*pair(), callback=steps.append)
+    assert len({float(step.objective[0]) for step in steps}) > r.n_iter // 2
 
 
 def test_the_callback_receives_the_running_items_of_a_batch():

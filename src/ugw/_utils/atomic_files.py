@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 
 @contextmanager
@@ -23,15 +24,25 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """
     # The temporary folder is inside `folder` because a move between file systems is a copy, which can stop halfway.
     # Files created in a folder get the mode of the umask; those of `tempfile` would not.
+    stage = folder / f".ugw-{uuid4().hex}"  # its name is known before it exists: Ctrl-C in between leaves nothing
     try:
-        stage = Path(tempfile.mkdtemp(prefix=".ugw-", dir=folder))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from None
-    try:
+        try:
+            stage.mkdir(mode=0o700)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from None
         yield stage
         _move_all(stage, folder)
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        _remove(stage)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder if it exists, and do so too if Ctrl-C is pressed during the removal; ignore errors."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def refuse_directories(folder: Path, names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,6 +58,17 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
     if tensor.device != like.device:
         raise InputError(f"{name} must be on {like.device} like the rest, got {tensor.device}")
     return tensor
+
+
+def is_array_like(value: Any) -> bool:
+    """Return whether a value is a number, an array, a tensor, a list or anything else that NumPy reads as an array.
+
+    >>> is_array_like([1, 2]), is_array_like(None)
+    (True, False)
+    """
+    if isinstance(value, Number | list | tuple) or hasattr(value, "__array__"):
+        return True
+    return np.asarray(value).dtype != object
 
 
 def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str) -> None:
@@ -132,6 +143,8 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
     if isinstance(value, str):
         hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
         raise InputError(f"{name} must be a number or an array (B,), got the string {describe_value(value)}{hint}")
+    if not is_array_like(value):
+        raise InputError(f"{name} must be a number or an array (B,), got {describe_value(value)}")
     parameter = as_tensor(name, value)
     check_ndim(name, parameter, (0, 1), "() or (B,)")
     parameter = parameter.to("cpu", torch.float64)
@@ -144,19 +157,32 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
     return parameter
 
 
-def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> None:
-    """Raise InputError unless `value` is an integer, no bool, ≥ `minimum`, and ≤ `maximum` if that is given."""
+def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return an integer of any type as an int; raise InputError unless it is ≥ `minimum`, and ≤ `maximum` if given.
+
+    Callers go on with the int: integers of NumPy overflow, and expressions with them are no Python numbers.
+
+    >>> check_whole_number("n", np.int8(100)) + 100
+    200
+    """
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_integer or int(value) < minimum or (maximum is not None and int(value) > maximum):
         bounds = f"≥ {minimum}" if maximum is None else f"from {minimum} to {maximum}"
         raise InputError(f"{name} must be a whole number {bounds}, got {describe_value(value)}")
+    return int(value)
 
 
-def check_tolerance(name: str, value: Any) -> None:
-    """Raise InputError unless `value` is a number, no bool, above 0 and below 1."""
-    # Not float(value), which overflows for large integers.
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:  # type: ignore[operator]
+def check_tolerance(name: str, value: Any) -> float:
+    """Return a number of any real type as a float; raise InputError unless it is in (0, 1), as a float too.
+
+    >>> check_tolerance("tol", np.float32(0.5))
+    0.5
+    """
+    # Not float(value) at once, which overflows for large integers; afterwards, because it may be 0 or 1.
+    is_inside = isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1  # type: ignore[operator]
+    if not is_inside or not 0.0 < float(value) < 1.0:
         raise InputError(f"{name} must be a number between 0 and 1, got {describe_value(value)}")
+    return float(value)
 
 
 def check_bool(name: str, value: Any) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import torch
 
-from .cuda_graphs.cache import clear as clear_graphs
-
 
 def available_bytes(device: torch.device) -> int | None:
     """Return the bytes of memory that this process can still allocate on a device, None if unknown.
@@ -68,6 +66,8 @@ def is_allocation_error(error: Exception) -> bool:
 
 def release_cached_memory() -> None:
     """Free captured CUDA graphs, cached constants, and the blocks that torch keeps for later tensors."""
-    clear_graphs()
+    from .cuda_graphs.cache import clear  # here, because a solve on a CPU needs no capture
+
+    clear()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,7 +1,8 @@
 """Division of all pairs into blocks that are solved together: spaces of similar sizes, tiles of the matrix.
 
-Blocks depend only on the sizes of the spaces, the device and the method, not on the number of workers: a run that is
-continued with other workers has the same blocks.
+Blocks depend only on the sizes of the spaces, the device, the method and its options, not on the number of workers or
+on measured times: a run that is continued, with other workers or on another machine, has the same blocks. On a CPU the
+time of a block is limited by an estimate from tables in the configuration.
 """
 
 from __future__ import annotations
@@ -42,20 +43,40 @@ def max_block_entries(total_entries: float, device: str, relative_cost: int) -> 
     return max(1, int(entries // relative_cost))
 
 
+@dataclass(frozen=True)
+class BlockLimits:
+    """The limits of a block, unless it is a single pair: plan entries, and estimated seconds.
+
+    max_entries: most plan entries; pair_seconds: estimated seconds of a pair, a constant and a factor of the estimated
+    work of a step; None for blocks without a limit of time.
+    """
+
+    max_entries: int
+    pair_seconds: tuple[float, float] | None = None
+
+    def max_pairs(self, n: int, m: int, n_solves: int = 1) -> int:
+        """Return the most pairs of spaces of n and m points in a block, at least 1. n_solves: of each pair."""
+        limit = self.max_entries // (n * m)
+        if self.pair_seconds is not None:
+            constant, factor = self.pair_seconds
+            seconds = n_solves * (constant + factor * _estimated_work(n, m))
+            limit = min(limit, int(PAIRWISE_CONFIG.max_block_seconds / seconds))
+        return max(1, limit)
+
+
 def tile_pairs(
     row_sizes: Sequence[int],
     col_sizes: Sequence[int],
-    max_entries: int,
+    limits: BlockLimits,
     is_wanted: Callable[[int, int], bool] | None = None,
 ) -> list[Block]:
     """Return blocks that contain once each pair (i, j) for which `is_wanted(i, j)`, or all pairs if it is None.
 
-    row_sizes, col_sizes: points of each space of both lists; max_entries: most plan entries of a block; a block of a
-    single pair may have more.
+    row_sizes, col_sizes: points of each space of both lists.
     """
     blocks = []
     for row_group, col_group in product(group_by_padding(row_sizes), group_by_padding(col_sizes)):
-        max_pairs = max(1, max_entries // (row_sizes[row_group[0]] * col_sizes[col_group[0]]))
+        max_pairs = limits.max_pairs(row_sizes[row_group[0]], col_sizes[col_group[0]])
         n_cols = min(len(col_group), max(math.isqrt(max_pairs), max_pairs // len(row_group)))
         for rows, cols in product(_split_evenly(row_group, max_pairs // n_cols), _split_evenly(col_group, n_cols)):
             pairs = tuple((i, j) for i, j in product(rows, cols) if is_wanted is None or is_wanted(i, j))
@@ -64,15 +85,14 @@ def tile_pairs(
     return blocks
 
 
-def self_pair_blocks(sizes: Sequence[int], max_entries: int, side: int = 0) -> list[Block]:
+def self_pair_blocks(sizes: Sequence[int], limits: BlockLimits, side: int = 0) -> list[Block]:
     """Return blocks that contain once each pair (i, i) of one list of spaces, which have `sizes` points.
 
-    max_entries: most plan entries of a block; a block of a single pair may have more; side: 0 for the first list, 1 for
-    the second.
+    side: 0 for the first list, 1 for the second.
     """
     blocks = []
     for group in group_by_padding(sizes):
-        for indices in _split_evenly(group, max(1, max_entries // sizes[group[0]] ** 2)):
+        for indices in _split_evenly(group, limits.max_pairs(sizes[group[0]], sizes[group[0]], n_solves=2)):
             work = sum(2 * _estimated_work(sizes[i], sizes[i]) for i in indices)
             blocks.append(Block(tuple((i, i) for i in indices), work, side))
     return blocks

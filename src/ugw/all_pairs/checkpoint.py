@@ -27,7 +27,7 @@ from .blocks import Block
 from .config import PAIRWISE_CONFIG
 from .methods import Columns
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 # Entries of the manifest, with their names in error messages.
 MANIFEST_ENTRIES = {

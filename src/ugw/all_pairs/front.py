@@ -42,7 +42,8 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     method: "ugw"; "gw", balanced; "cgw", the conic distance; "debiased", as `ugw.debiased`, with one self term for each
     space; or `ugw.Method(name, init=, loss=, fused=, cone=)`.
     rho, eps, solver: as for `ugw.solve` and `ugw.solve_conic`, one for all pairs. "auto": rho = 1, inf for "gw";
-    eps = `relative(1e-2)`, 0 for "cgw".
+    eps = `relative(1e-2)`, 1 % of the mean distortion of each pair; for "debiased" one number for all pairs, 1 % of the
+    mean over all pairs; 0 for "cgw", and for `ugw.TV` and `ugw.Mass`.
     names: one for each space; for two lists a pair of lists.
     n_jobs: processes, each with one thread; None for the setting of `joblib.parallel_config`, which may be a cluster.
     checkpoint: a folder for finished blocks; the same call continues from there and returns the same numbers.

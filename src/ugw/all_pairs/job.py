@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ..learning.debiased import debiased_codes, debiased_value
-from .blocks import Block, max_block_entries, self_pair_blocks, tile_pairs
+from .blocks import Block, BlockLimits, max_block_entries, self_pair_blocks, tile_pairs
 from .inputs import SpaceList
-from .methods import Columns, Method, Options, exact_self_columns, is_symmetric
+from .methods import Columns, Method, Options, exact_self_columns, is_symmetric, pair_seconds
 from .result import PairwiseResult
 from .serialize import digest
 from .worker import Task
@@ -41,13 +41,15 @@ class PairwiseJob:
         orders = tuple(_sorted_indices(side.sizes, digests[side]) for side in sides)
         rows, cols = ([side.sizes[i] for i in order] for side, order in zip(sides, orders, strict=True))
         spec, one_list = method.spec, sides[0] is sides[1]
-        entries = max_block_entries(float(sum(rows)) * sum(cols), sides[0].spaces[0].device.type, spec.relative_cost)
+        device = sides[0].spaces[0].device.type
+        max_entries = max_block_entries(float(sum(rows)) * sum(cols), device, spec.relative_cost)
+        limits = BlockLimits(max_entries, pair_seconds(options) if device == "cpu" else None)
         # In one list i < j or i ≠ j: pairs (i, i) are in blocks of their own.
         is_wanted = (operator.lt if is_symmetric(options["rho"]) else operator.ne) if one_list else None
-        blocks = tile_pairs(rows, cols, entries, is_wanted)
+        blocks = tile_pairs(rows, cols, limits, is_wanted)
         if not spec.has_zero_self_value(options):
-            blocks += self_pair_blocks(rows, entries, 0) if one_list or spec.needs_self_values else []
-            blocks += self_pair_blocks(cols, entries, 1) if not one_list and spec.needs_self_values else []
+            blocks += self_pair_blocks(rows, limits, 0) if one_list or spec.needs_self_values else []
+            blocks += self_pair_blocks(cols, limits, 1) if not one_list and spec.needs_self_values else []
         return cls(method, options, sides, orders, list(digests.values()), blocks)
 
     @property

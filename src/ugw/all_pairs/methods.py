@@ -17,11 +17,11 @@ from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
-from ..initializers.multistart import check_solver, check_stores_plans
+from ..initializers.multistart import Multistart, check_solver, check_stores_plans
 from ..initializers.names import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
-from ..measures.cones import PartialTransport, parse_loss
+from ..measures.cones import GaussianHellinger, PartialTransport, parse_loss
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Fused,
@@ -41,6 +41,7 @@ from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import DEFAULT_SOLVER
 from ..solvers.frank_wolfe import FrankWolfe
+from .config import PAIRWISE_CONFIG
 
 # Results of P pairs, arrays (P,) by name: value, mass, status, n_iter, and for "debiased" sign_scale, for "cgw"
 # distance and is_metric. Docstrings call such a dict columns.
@@ -88,7 +89,10 @@ class Method:
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
         """Return the keyword arguments for `ugw.solve` or `ugw.solve_conic`, checked, with "auto" resolved."""
-        rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
+        if rho is None or (isinstance(rho, str) and rho != "auto"):
+            expected = 'one number for all pairs, a tuple of two, a KL, TV or Mass, or "auto"'
+            raise InputError(f"rho of pairwise must be {expected}, got {describe_value(rho)}")
+        rho = self.spec.default_rho if isinstance(rho, str) else rho
         is_conic = self.name == "cgw"
         eps = resolve_conic_eps(eps) if is_conic else resolve_eps(eps, rho)
         extra = {name: getattr(self, name) for name in self.spec.option_names}
@@ -138,6 +142,33 @@ class MethodSpec:
         """Return whether the value of (x, x) is exactly 0: at eps = 0 the identity matches equal distances."""
         eps = options["eps"]
         return self.is_zero_on_self or (not isinstance(eps, Relative) and float(eps) == 0.0)
+
+
+def pair_seconds(options: Options) -> tuple[float, float]:
+    """Return the estimated seconds of a pair on a CPU: a constant, and a factor of the estimated work of a step.
+
+    options: as `Method.solve_options` returns them, with the solver of all pairs. A Multistart takes as many times
+    longer as it has starts.
+    """
+    constant, factor = PAIRWISE_CONFIG.pair_seconds[_solve_kind(options)]
+    n_starts = options["solver"].n if isinstance(options["solver"], Multistart) else 1
+    return n_starts * constant, n_starts * factor
+
+
+def _solve_kind(options: Options) -> str:
+    """Return the key in `PAIRWISE_CONFIG.pair_seconds` of the way in which pairs are solved with these options."""
+    if "cone" in options:
+        cone = parse_loss(options["cone"], 1.0) if isinstance(options["cone"], str) else options["cone"]
+        if isinstance(cone, PartialTransport):
+            return "linear programs"
+        return "conic" if isinstance(cone, GaussianHellinger) else "conic, general loss"
+    if partial_divergences(options["rho"]) is not None:
+        return "partial"
+    if options["loss"] is not None:
+        return "general loss"
+    if not isinstance(options["eps"], Relative) and float(options["eps"]) == 0.0:
+        return "sharp"
+    return "hard" if are_marginals_hard(options["rho"]) else "entropic"
 
 
 # -- checks of the options -----------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from .estimate import COARSE_STARTS, MemoryModel, model_of, n_candidates
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
-# Solves the items `index` (None: all of them) from a start, reporting to a monitor that may have seen steps before.
+# Solves the items `index` (None: all of them) from a start, reporting to a monitor, if there is one, that may have seen
+# steps before.
 SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
 
 
@@ -103,21 +104,23 @@ def solve_in_chunks(
     """Return the solver output for all items in their order, solving at most `chunk_size` items of a group at a time.
 
     A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
-    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from the
-    product plan, the cheapest start, and are STOPPED too.
+    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their
+    given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
-    if len(chunks) == 1:
-        index, start = chunks[0]
-        output = _solve_if_it_fits(len(index), lambda: solve_items(None, start, None))
-        if output is not None:
-            return output
-        chunks = _halve(index, start)
     parts, order = [], []
-    with base_solver(solver).monitoring(len(chunks)) as monitor:
+    with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
+        if len(chunks) == 1:
+            index, start = chunks[0]
+            output = _solve_if_it_fits(len(index), lambda: solve_items(None, start, monitor))
+            if output is not None:
+                return output
+            chunks = _halve(index, start)
         while chunks:
             index, start = chunks.pop(0)
-            init = "product" if monitor is not None and monitor.stopped else take(start, index)
+            # A given plan stays: it is as cheap, and where the loss is infinite the product plan has no finite value.
+            is_stopped = monitor is not None and monitor.stopped
+            init = "product" if is_stopped and isinstance(start, str) else take(start, index)
             output = _solve_if_it_fits(len(index), partial(solve_items, index, init, monitor))
             if output is None:
                 chunks = _halve(index, start) + chunks

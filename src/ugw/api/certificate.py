@@ -156,9 +156,10 @@ def tightness(
 ) -> Tightness:
     """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
 
-    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)`, a small one; its plan is then valued without
-    entropy. Each is solved from its own starts and from the plan of the other, so CGW is never above UGW. If λ is
-    infinite for some pairs, UGW is solved only from the conic plan restricted to entries whose mutual λ is finite.
+    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)` and not 1e-2: its plan is valued without entropy,
+    and a certificate needs a sharp one, since the blur of entropy would raise this value. Each is solved from its own
+    starts and from the plan of the other, so CGW is never above UGW. If λ is infinite for some pairs, UGW is solved
+    only from the conic plan restricted to entries whose mutual λ is finite.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)

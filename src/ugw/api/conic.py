@@ -13,6 +13,7 @@ from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase
 from ..initializers.multistart import Multistart, check_solver, check_stores_plans, solve_from_candidates
+from ..initializers.search_steps import count_search_steps
 from ..initializers.select import read_start
 from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
@@ -100,5 +101,6 @@ def _solve_items(
     name of an initial plan, or the plans of these items; strategy: how initial plans are made for this kind of cone.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
-    problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))
-    return solve_from_candidates(solver, problem, plans, monitor).tensors
+    with count_search_steps(problem, monitor) as search:
+        problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))
+    return search.add_to(solve_from_candidates(solver, problem, plans, monitor).tensors)

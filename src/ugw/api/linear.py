@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,6 +45,10 @@ ENTROPIC = AlternateMin(
 )
 
 
+# The default solver of items that are solved by linear programs.
+EXACT = FrankWolfe()
+
+
 def solve_linear(
     x: Any,
     y: Any,
@@ -69,8 +72,9 @@ def solve_linear(
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan a⊗b. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
-    solver: a `ugw.AlternateMin(...)`, or where linear programs solve all items only a `ugw.FrankWolfe(...)`. Its
-    tolerances, proximal schedule and inner iterations, if not given, are those that suit linear problems.
+    solver: a `ugw.AlternateMin(...)`, or where linear programs solve all items only a `ugw.FrankWolfe(...)`; None for a
+    batch in which they solve some items only. Its tolerances, proximal schedule and inner iterations, if not given, are
+    those that suit linear problems.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
     >>> import numpy as np, ugw
@@ -86,10 +90,7 @@ def solve_linear(
     with torch.no_grad():
         problem = _build(a, b, matrix, rho, eps)
         has_programs = _has_programs(problem)
-        if bool(has_programs.all()):
-            chosen = _check_class(solver, FrankWolfe(), "TV, Mass, or eps = 0 with hard marginals")
-        else:
-            chosen = _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
+        chosen: Any = _choose_solver(solver, has_programs)
         # A linear problem has one minimum: its size matters for no choice.
         groups = divide_groups(group_items(problem, "product", choices=()), has_programs)
         output = solve_in_chunks(problem, chosen, groups, problem.batch, partial(_solve_items, problem, chosen))
@@ -98,7 +99,36 @@ def solve_linear(
     given = partial_divergences(rho) or divergence_pair(rho)
     sides = given[0].expand(problem.batch, a.device), given[1].expand(problem.batch, a.device)
     named_cost = cost if isinstance(cost, str) else matrix
+    if bool(has_programs.any()) and not bool(has_programs.all()):
+        chosen = [EXACT if is_program else ENTROPIC for is_program in has_programs.tolist()]
     return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product", cost=named_cost))
+
+
+def _choose_solver(solver: Any, has_programs: Tensor) -> Any:
+    """Return the solver of all items, or of those without linear programs if other items have them.
+
+    has_programs: (B,) bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
+    """
+    if bool(has_programs.all()):
+        return _check_class(solver, EXACT, "TV, Mass, or eps = 0 with hard marginals")
+    exact = torch.nonzero(has_programs).flatten().tolist()
+    if exact and solver is not None:
+        raise InputError(
+            f"solver must be None for a batch of which linear programs solve only {_list_items(exact)}, with eps = 0 "
+            f"and hard marginals, got {type(solver).__name__}: solve these and the others in two calls"
+        )
+    return _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
+
+
+def _list_items(items: list[int]) -> str:
+    """Return the text of a list of items, of which at most three are named.
+
+    >>> _list_items([4]), _list_items([0, 1, 2, 3, 4])
+    ('item 4', 'items 0, 1, 2 and 2 more')
+    """
+    named = ", ".join(map(str, items[:3]))
+    more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+    return f"item{'s' * (len(items) > 1)} {named}{more}"
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
@@ -145,17 +175,16 @@ def _solve_items(
 ) -> SolverOutput:
     """Return the solutions of the items `index` of a linear problem, None for all of them, from the product plan.
 
-    Linear programs solve all of the items or none. solver: an AlternateMin, or a FrankWolfe where linear programs solve
-    all items of the problem.
+    Linear programs solve all of the items or none. solver: the one for all items of the problem, the default if linear
+    programs solve some of them only.
     """
     items = problem if index is None else problem.take(index)
     plan = items.product
     if bool(_has_programs(items).all()):
         items = items if isinstance(items, PartialW) else _with_full_mass(items)
-        solver = solver if isinstance(solver, FrankWolfe) else FrankWolfe(max_iter=solver.max_iter)
+        solver = solver if isinstance(solver, FrankWolfe) else EXACT
         plan = plan * items.mass_unit.to(plan.dtype)[:, None, None]
-    with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-        return solver.run(items, plan, monitor).tensors
+    return solver.run(items, plan, monitor).tensors
 
 
 def _with_full_mass(problem: UW) -> PartialW:

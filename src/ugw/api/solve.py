@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
+from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES, size_class
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers.multistart import Multistart, base_solver, check_solver, solve_from_candidates
 from ..initializers.partial import balanced_candidates, partial_candidates
+from ..initializers.search_steps import count_search_steps
 from ..initializers.select import candidate_plans, read_start
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
@@ -62,7 +62,7 @@ def solve(
     loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
     init: "auto", "best", "product", "flb", "linear", "random", "coarse", a plan (n, m) or (B, n, m), or the
-    Result, ConicResult or LazyPlan of another solve. Steps by which a start is chosen are not counted.
+    Result, ConicResult or LazyPlan of another solve. Steps by which a start is chosen are `result.n_iter_search`.
     solver: `ugw.AlternateMin(tol=, max_iter=, ...)`, for TV and Mass `ugw.FrankWolfe(...)`, or `ugw.Multistart(...)`.
 
     Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
@@ -146,20 +146,34 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
     """Return the solver output for the items `index`, (k,), of a UGW problem, None for all of them.
 
-    start: a name, or the plans of these items, as `read_start` returns them; monitor: None for one of its own.
+    start: a name, or the plans of these items, as `read_start` returns them; monitor: None without bar and callback.
     """
     items = problem if index is None else problem.take(index)
     if isinstance(items, StreamingUGW):
         make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
-        with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-            return solver.run(items, make(items, start), monitor).tensors
-    if bool(items.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
-        plans = balanced_candidates(items, start)
-        return solve_from_candidates(_frank_wolfe(solver), PartialGW.balanced(items), plans, monitor).tensors
-    plans = candidate_plans(items, start)
-    if items.keeps_zeros:
-        _check_finite_value(items, plans)
-    return solve_from_candidates(solver, items, plans, monitor).tensors
+        with count_search_steps(items, monitor) as search:
+            plan = make(items, start)
+        return search.add_to(solver.run(items, plan, monitor).tensors)
+    dtype = items.x.dtype
+    if dtype == torch.float32 and not items.eps.is_cuda and size_class(*items.largest).uses_compiled_steps:
+        # Small problems on a CPU are faster in float64, in which compiled steps are made, and free of float32 rounding.
+        items = items.to(torch.float64)
+    output = _solve_stored_items(items, solver, start if isinstance(start, str) else start.to(items.x.dtype), monitor)
+    return output if items.x.dtype == dtype else output.to(dtype)
+
+
+def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor | None) -> SolverOutput:
+    """Return the solver output for a UGW problem with stored plans; other arguments as for `_solve_items`."""
+    if bool(problem.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
+        with count_search_steps(problem, monitor) as search:
+            plans = balanced_candidates(problem, start)
+        output = solve_from_candidates(_frank_wolfe(solver), PartialGW.balanced(problem), plans, monitor).tensors
+        return search.add_to(output)
+    with count_search_steps(problem, monitor) as search:
+        plans = candidate_plans(problem, start)
+    if problem.keeps_zeros:
+        _check_finite_value(problem, plans)
+    return search.add_to(solve_from_candidates(solver, problem, plans, monitor).tensors)
 
 
 def _frank_wolfe(solver: Any) -> Any:
@@ -175,12 +189,13 @@ def _solve_partial_items(
     """Return the solver output for the items `index`, (k,), of a partial problem, None for all of them.
 
     surrogate: the UGW problem of the same spaces, whose plans start this solve; start: a name, or plans;
-    monitor: None for one of its own.
+    monitor: None without bar and callback.
     """
     if index is not None:
         problem, surrogate = problem.take(index), surrogate.take(index)
-    plans = partial_candidates(problem, surrogate, start)
-    return solve_from_candidates(solver, problem, plans, monitor).tensors
+    with count_search_steps(problem, monitor) as search:
+        plans = partial_candidates(problem, surrogate, start)
+    return search.add_to(solve_from_candidates(solver, problem, plans, monitor).tensors)
 
 
 def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:

@@ -45,6 +45,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
     """
     if not isinstance(kept, Real) or not 0.0 < kept < 1.0:
         raise InputError(f"kept must be a number strictly between 0 and 1, got {describe_value(kept)}")
+    kept = float(kept)
     problem = build_ugw(x, y, rho=1.0, eps=resolve_eps(eps, 1.0), fused=None)
     with torch.no_grad():
         groups = [index for index, _ in group_items(problem, "auto", UGW_CHOICES)]

@@ -271,6 +271,8 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
         "status": result.status.name.lower(),
         "message": result.message,
         "n_iter": result.n_iter,
+        "n_iter_search": result.n_iter_search,
+        "backend": result.backend,
         "parameters": result.parameters,
         "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
     }

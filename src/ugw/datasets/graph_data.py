@@ -55,8 +55,7 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
     >>> [int(size) for size in np.bincount(target.labels)]
     [40, 20, 5, 5]
     """
-    check_whole_number("n", n, minimum=6)
-    check_whole_number("seed", seed, minimum=0)
+    n, seed = check_whole_number("n", n, minimum=6), check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     large, few = 2 * n // 3, max(1, n // 12)
     source = _community_graph(rng, {"first": n // 2, "second": n - n // 2})
@@ -109,8 +108,10 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
     >>> int((families["tree"][0].labels == 1).sum())
     3
     """
-    for name, value, minimum in (("count", count, 1), ("outliers", outliers, 0), ("seed", seed, 0)):
+    count, outliers, seed = (
         check_whole_number(name, value, minimum=minimum)
+        for name, value, minimum in (("count", count, 1), ("outliers", outliers, 0), ("seed", seed, 0))
+    )
     return {
         name: [_family_graph(name, outliers, np.random.default_rng([seed, family, k])) for k in range(count)]
         for family, name in enumerate(("communities", "small world", "tree"))
@@ -160,8 +161,8 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
     >>> sorted(set(target.names) - set(source.names))
     ['small circle']
     """
-    check_whole_number("n", n, minimum=32)  # four nodes on the short branch
-    check_whole_number("seed", seed, minimum=0)
+    n = check_whole_number("n", n, minimum=32)  # four nodes on the short branch
+    seed = check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     ring, long, short, many, few = (round(fraction * n) for fraction in (0.375, 0.22, 0.125, 0.28, 0.125))
     spacing = 8 / n  # longest edge: neighbors along a curve are closer, different curves are farther apart

@@ -24,10 +24,11 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     >>> source.points.shape, target.points.shape
     ((200, 3), (200, 2))
     """
-    check_whole_number("n", n, minimum=4)  # two points per class
+    n = check_whole_number("n", n, minimum=4)  # two points per class
     if not isinstance(share, Real) or not 0 < float(share) < 1:
         raise InputError(f"share must be a number between 0 and 1, got {describe_value(share)}")
-    check_whole_number("seed", seed, minimum=0)
+    share = float(share)
+    seed = check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     half, n_ellipse = n // 2, min(max(round(share * n), 1), n - 1)
     offset, short = np.array([SHAPE_CONFIG.class_distance, 0.0, 0.0]), SHAPE_CONFIG.short_semi_axis
@@ -50,10 +51,13 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     >>> two_moons(n=100, outliers=10).counts
     {'upper': 50, 'lower': 50, 'outliers': 10}
     """
-    for name, value, minimum in (("n", n, 2), ("outliers", outliers, 0), ("seed", seed, 0)):
+    n, outliers, seed = (
         check_whole_number(name, value, minimum=minimum)
+        for name, value, minimum in (("n", n, 2), ("outliers", outliers, 0), ("seed", seed, 0))
+    )
     if not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
         raise InputError(f"noise must be a finite number ≥ 0, got {describe_value(noise)}")
+    noise = float(noise)
     rng = np.random.default_rng(seed)
     upper_angle, lower_angle = rng.uniform(0, np.pi, size=n // 2), rng.uniform(0, np.pi, size=n - n // 2)
     upper = np.stack([np.cos(upper_angle), np.sin(upper_angle)], axis=1)
@@ -75,7 +79,8 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
     >>> source.counts, target.counts
     ({'upper': 50, 'lower': 50}, {'upper': 50, 'lower': 50, 'outliers': 10})
     """
-    check_whole_number("outliers", outliers, minimum=1)
+    outliers = check_whole_number("outliers", outliers, minimum=1)
+    seed = check_whole_number("seed", seed, minimum=0)
     source, rotated = two_moons(n, seed=seed), two_moons(n, seed=seed + 1)
     rng = np.random.default_rng([seed, outliers])
     cluster = np.clip(np.array([0.95, 0.05]) + 0.025 * rng.normal(size=(outliers, 2)), 0, 1)

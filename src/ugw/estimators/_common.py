@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from .._utils.caller import convergence_warnings_ignored
-from .._utils.checks import check_bool, check_choice, check_whole_number, describe_value
+from .._utils.checks import check_bool, check_whole_number, describe_value
 from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.construct import as_points
@@ -47,7 +47,7 @@ class KNN:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        check_whole_number("KNN k", self.k)
+        object.__setattr__(self, "k", check_whole_number("KNN k", self.k))  # the record is frozen
         check_bool("KNN hops", self.hops)
         check_bool("KNN bridge", self.bridge)
 
@@ -105,7 +105,8 @@ def rescale(spaces: Sequence[Space], scale: str | None, *, by_one_number: bool) 
     """
     if scale is None:
         return list(spaces)
-    check_choice("scale", scale, ("max", "mean"))
+    if not isinstance(scale, str) or scale not in ("max", "mean"):
+        raise InputError(f"scale must be 'max', 'mean' or None, got {describe_value(scale)}")
     if not by_one_number:
         return [space.scaled(scale) for space in spaces]
     divisors = []

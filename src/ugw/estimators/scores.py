@@ -56,7 +56,7 @@ def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_lab
     check_finite("target", torch.from_numpy(target_rows))
     if rows.shape[1] != target_rows.shape[1]:
         raise InputError(f"rows must be of one width, got {rows.shape[1]} and {target_rows.shape[1]}")
-    check_whole_number("k", k, maximum=len(target_rows))
+    k = check_whole_number("k", k, maximum=len(target_rows))
     is_projected = ~np.isnan(rows).any(1)
     classifier = KNeighborsClassifier(n_neighbors=k).fit(target_rows, names)
     if not is_projected.any():

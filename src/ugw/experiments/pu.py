@@ -225,8 +225,7 @@ def run_all(
     from joblib import cpu_count
     from tqdm.auto import tqdm
 
-    jobs = cpu_count() if jobs is None else jobs
-    check_whole_number("jobs", jobs)
+    jobs = check_whole_number("jobs", cpu_count() if jobs is None else jobs)
     files = {task.name: folder / task.file for task in tasks}
     done = {name: _read_result(file, protocol) for name, file in files.items() if file.exists()}
     remaining = [task for task in tasks if task.name not in done]

@@ -49,7 +49,7 @@ class Mesh:
         vertices = np.asarray(self.vertices, dtype=np.float64)
         if points is None:
             return Space.from_mesh(vertices, self.faces, weights=weights)
-        check_whole_number("points", points, minimum=1)
+        points = check_whole_number("points", points, minimum=1)
         if points > n:
             raise InputError(f"points must be at most {n}, as many as vertices, got {points}")
         graph = undirected_graph(n, *mesh_edges(vertices, self.faces))

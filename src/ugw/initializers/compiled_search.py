@@ -20,6 +20,7 @@ from ..solvers.compiled_steps import config_values, problem_parameters, threshol
 from ..solvers.config import SOLVER_CONFIG
 from .config import INITIALIZER_CONFIG
 from .plans import normal_draws, uniform_draws
+from .search_steps import report_search_steps
 from .successive_halving import Round
 
 
@@ -61,6 +62,7 @@ def search_compiled(
         log_weights=(problem.log_a.double(), problem.log_b.double()),
         plans=torch.zeros(batch, count, n, m, dtype=torch.float64),
         values=torch.empty(batch, count, dtype=torch.float64),
+        n_steps=torch.zeros(batch, dtype=torch.int64),
     )
     _search_items(library, arrays)
     return arrays.plans, arrays.values
@@ -76,8 +78,10 @@ def _search_items(library: native.Library, arrays: _SearchArrays) -> None:
     first, n_items = 0, n_threads
     while first < batch:
         start = time.perf_counter()
-        library.search(arrays.run_of_items(first, min(first + n_items, batch), n_threads))
-        first += n_items
+        end = min(first + n_items, batch)
+        library.search(arrays.run_of_items(first, end, n_threads))
+        report_search_steps(arrays.steps_of_items(first, end))
+        first = end
         if time.perf_counter() - start < 0.5 * SOLVER_CONFIG.compiled_call_seconds:
             n_items *= 2
 
@@ -103,6 +107,13 @@ class _SearchArrays:
     log_weights: tuple[Tensor, Tensor]
     plans: Tensor
     values: Tensor
+    n_steps: Tensor
+
+    def steps_of_items(self, first: int, end: int) -> Tensor:
+        """Return the steps of all candidates of each item, (B,), 0 but for the items `first`, ..., `end` − 1."""
+        steps = torch.zeros_like(self.n_steps)
+        steps[first:end] = self.n_steps[first:end]
+        return steps
 
     def run_of_items(self, first: int, end: int, n_threads: int) -> native.SearchRun:
         """Return the arguments of a library call that searches plans for the items `first`, ..., `end` − 1."""
@@ -134,6 +145,7 @@ class _SearchArrays:
             rows=n,
             cols=m,
             values=self.values[first:end].data_ptr(),
+            n_steps=self.n_steps[first:end].data_ptr(),
         )
 
 

@@ -28,6 +28,7 @@ from .centers import eccentricities, quantile_centers
 from .coarse import coarse_plan
 from .config import INITIALIZER_CONFIG
 from .plans import anchor_distances
+from .search_steps import report_search_steps
 
 # Solves a level before the next.
 LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZER_CONFIG.n_level_steps)
@@ -80,12 +81,19 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
     sizes = size_class(*problem.largest).streaming_sample
     if sizes is None:
         stored = stored_problem(problem)
-        return to_implicit_plan(problem, LEVEL_SOLVER(stored, coarse_plan(stored)).tensors.plan)
+        return to_implicit_plan(problem, _solve_level(stored, coarse_plan(stored)))
     sample = sample_problem(problem, *sizes)
     plan = multilevel_plan(sample)
     if size_class(*sizes).streaming_sample is not None:
-        plan = LEVEL_SOLVER(sample, plan).tensors.plan
+        plan = _solve_level(sample, plan)
     return _prolongate(plan, sample, problem)
+
+
+def _solve_level(problem: UGW, init: Any) -> Any:
+    """Return the plan (B, n, m) after the steps of `LEVEL_SOLVER` from the plan `init`; the steps are reported."""
+    output = LEVEL_SOLVER(problem, init).tensors
+    report_search_steps(output.n_iter)
+    return output.plan
 
 
 PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {

@@ -40,7 +40,7 @@ class Multistart:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_whole_number("Multistart n", self.n)
+        object.__setattr__(self, "n", check_whole_number("Multistart n", self.n))  # the record is frozen
         if not isinstance(self.solver, Solver):
             raise InputError(
                 f"Multistart solver must be an AlternateMin, an AlternateLP or a FrankWolfe, "
@@ -115,10 +115,12 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
     batch, count = plans.shape[:2]
     items = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(items.repeat_interleave(count))
-    with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
+    with solver.monitoring(numpy=problem.numpy) if monitor is None else nullcontext(monitor) as monitor:
         output = solver.run(repeated, plans.flatten(0, 1), monitor).tensors
     if count > 1:
+        n_steps = output.n_iter.view(batch, count).sum(1)
         output = take(output, _best_of_each_item(repeated, output, count) + count * items)
+        output = replace(output, n_iter_search=n_steps - output.n_iter)
     return problem.result(output)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
+from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative, is_array_like
 from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
@@ -95,7 +95,12 @@ def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
     plan: an array or a LazyPlan, (n, m) for all items or (B, n, m). Raises InputError, which calls the plan `name`, for
     other shapes, entries that are negative or not finite, and mass at points of weight 0.
     """
-    weights, plan = problem.x.weight_tensor, plan.dense() if isinstance(plan, LazyPlan) else plan
+    plan = plan.dense() if isinstance(plan, LazyPlan) else plan
+    if not is_array_like(plan):
+        start = 'the name of an initial plan such as "auto", ' if name == "init" else ""
+        got = "None" if plan is None else type(plan).__name__
+        raise InputError(f"{name} must be {start}an array, a LazyPlan, a Result or a ConicResult, got {got}")
+    weights = problem.x.weight_tensor
     tensor = as_tensor(name, plan).detach().to(weights.dtype)
     tensor = as_tensor(name, tensor if isinstance(plan, Tensor) else tensor.to(weights.device), like=weights)
     n, m = problem.x.n, problem.y.n

@@ -16,6 +16,7 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .config import INITIALIZER_CONFIG
 from .plans import to_unit_mass
+from .search_steps import report_search_steps
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,14 @@ def _run_batch(
     """
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
+        report_search_steps(output.n_iter)
         return output.plan, output.terms.total
     repeated = problem if items is None else call_on_device(_take_items, problem, items)[0]
     if solver is None:
         return call_on_device(_evaluate, repeated, plans)
-    return call_on_device(_unit_plan_and_value, repeated, solver.final_state(repeated, plans))
+    state, n_iter = solver.final_state(repeated, plans)
+    report_search_steps(n_iter)
+    return call_on_device(_unit_plan_and_value, repeated, state)
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:

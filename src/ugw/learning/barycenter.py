@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .._utils.caller import convergence_warnings_ignored
-from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_whole_number
+from .._utils.checks import as_list, as_tensor, check_finite, check_nonnegative, check_whole_number
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import InputError
@@ -25,7 +25,7 @@ from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.point_distances import euclidean_distances
 from ..geometry.space import Space
-from ..initializers.multistart import check_solver
+from ..initializers.multistart import check_solver, check_stores_plans
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
 from ..results.base import warn_if_not_converged
@@ -108,7 +108,7 @@ def barycenter(
     solver = BarycenterMin() if solver is None else solver
     if not isinstance(solver, BarycenterMin):
         raise InputError(f"solver must be a BarycenterMin, got {type(solver).__name__}")
-    solver = replace(solver, inner=check_solver(solver.inner, DEFAULT_SOLVER))
+    solver = replace(solver, inner=check_stores_plans(check_solver(solver.inner, DEFAULT_SOLVER), "barycenter"))
     shares = _normalized_shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
@@ -118,9 +118,9 @@ def barycenter(
         if isinstance(eps, Relative):
             eps = build_ugw(batch, first, rho=rho, eps=eps, fused=None).eps
         context = _Context(batch, first.weight_tensor, shares, divergence_pair(rho), eps, solver)
-        output = _solve_plans(context, first, "auto").tensors
-        state = _State(first.metric.dense()[None], points, output.plan[None], output.change.max()[None])
-        with solver.monitoring() as monitor:
+        with solver.monitoring(numpy=batch.numpy) as monitor:  # the bar is there from the first plans on
+            output = _solve_plans(context, first, "auto").tensors
+            state = _State(first.metric.dense()[None], points, output.plan[None], output.change.max()[None])
             outcome = solver.run(context, state, monitor)
         end = outcome.state
         space = context.space(end)
@@ -241,7 +241,16 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 def _as_batch(spaces: Any) -> Space:
     """Return several spaces, or a batch, as one batch without autograd graphs; raise if they have features."""
-    batch = spaces if isinstance(spaces, Space) and spaces.batched else Space.stack(spaces)
+    expected = "a batch or a list of spaces"
+    if isinstance(spaces, Space):
+        if not spaces.batched:
+            raise InputError(f"spaces of a barycenter must be {expected}, got one Space: write [space]")
+        batch = spaces
+    else:
+        listed = as_list("spaces of a barycenter", spaces, expected)
+        if not listed:
+            raise InputError(f"spaces of a barycenter must be {expected}, got none")
+        batch = Space.stack(listed)
     if batch.feature_tensor is not None:
         raise InputError("a barycenter is of distances and weights, got spaces with features: make them without")
     return batch.detach()
@@ -271,12 +280,11 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
     """
     if dim is not None:
-        check_whole_number("dim", dim)
+        dim = check_whole_number("dim", dim)
     if (n is None) == (start is None):
         raise InputError("a barycenter needs n, its number of points, or a start, got " + ("both" if n else "neither"))
     if start is None:
-        check_whole_number("n", n)
-        start = _sample_space(batch, shares, n)
+        start = _sample_space(batch, shares, check_whole_number("n", n))
     elif not isinstance(start, Space):
         raise InputError(f"start must be one Space, got {type(start).__name__}")
     elif start.batched:

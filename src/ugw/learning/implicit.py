@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .._utils.caller import warn_at_caller
+from .._utils.checks import describe_value
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
@@ -58,8 +59,11 @@ def solve_differentiable(
     """
     x, y = as_space("x", x), as_space("y", y)
     arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
-    problem = arguments.build_problem(x, y) if arguments.partial_sides is None else None
-    if problem is None or not bool((problem.eps > 0).all()):
+    if arguments.partial_sides is not None:
+        got = describe_value(arguments.partial_sides[0])
+        raise InputError(f"a plan has gradients for a rho of KL, got {got}: its plan jumps; ugw.ugw_loss has gradients")
+    problem = arguments.build_problem(x, y)
+    if not bool((problem.eps > 0).all()):
         raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
     result = arguments.solve(problem, init)
     warn_about_gradient(result, has_gradient=torch.is_grad_enabled())

@@ -37,9 +37,9 @@ class KLCone:
     def __post_init__(self) -> None:
         """Check the options."""
         if self.tol is not None:
-            check_tolerance("tol of a cone", self.tol)
+            object.__setattr__(self, "tol", check_tolerance("tol of a cone", self.tol))  # the record is frozen
         if self.max_rank is not None:
-            check_whole_number("max_rank of a cone", self.max_rank)
+            object.__setattr__(self, "max_rank", check_whole_number("max_rank of a cone", self.max_rank))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def matching(
     x, y = drawable_points("points_x", points_x), drawable_points("points_y", points_y)
     _check_sizes(coupling, x, y)
     x, y = _place_side_by_side(x, y)
-    check_whole_number("lines", lines, minimum=0)
+    lines = check_whole_number("lines", lines, minimum=0)
     ax = make_axes(ax, three_d=x.shape[1] == 3)
     classes = None if labels is None else read_labels(coupling, labels)
     pairs = _select_lines(coupling, x, y, lines)
@@ -365,7 +365,8 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
 
     They are the relative distance of the objective from its final value, the relative change of the plan, and the
     residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may increase,
-    since early plans violate them.
+    since early plans violate them. The curves begin with the first step from the initial plan. Where candidates for
+    this plan have made steps, a vertical line before it says how many; these steps are not drawn.
 
     >>> import numpy as np, ugw
     >>> space = ugw.Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
@@ -383,7 +384,24 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     title = f"{outcome} after {result.n_iter} steps, value {float(result.value):.4g}"
     ax.set_title(title, fontsize=STYLE.font_size, color=STYLE.ink, loc="left")
     ax.grid(axis="y", color=STYLE.pale, linewidth=0.5)
+    n_search = getattr(result, "n_iter_search", None)  # a Barycenter has none
+    if n_search:
+        _mark_start(ax, n_search)
     ax.legend(frameon=False, fontsize=STYLE.small_font_size, labelcolor=STYLE.ink)
     set_thin_frame(ax)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _mark_start(ax: Axes, n_search: int) -> None:
+    """Draw a vertical line at step 0 that says after how many steps of candidates the curves begin."""
+    ax.axvline(0, color=STYLE.ink, linewidth=0.8, linestyle=":", label="_start of the solve")
+    ax.annotate(
+        f"the solve begins, after a search of {n_search} steps",
+        (0, 0.02),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        fontsize=STYLE.small_font_size,
+        color=STYLE.ink,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_parameter, as_tensor, check_finite, describe_value
+from .._utils.checks import as_parameter, as_tensor, check_finite, describe_value, is_array_like
 from .._utils.size_class import THRESHOLDS
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
@@ -52,7 +52,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return `eps`, or for "auto" `relative(1e-2)`, 0 if rho is TV or Mass; raise InputError for other strings.
+    """Return `eps`, for "auto" `relative(1e-2)`, 0 if rho is TV or Mass; raise InputError for other strings and None.
 
     >>> resolve_eps(0.5, 1.0)
     0.5
@@ -61,7 +61,7 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     """
     if any(isinstance(side, Relative) for side in (rho if isinstance(rho, tuple) else (rho,))):
         raise InputError("rho must be a number, got a relative eps: ugw.relative is for eps only")
-    if not isinstance(eps, str):
+    if eps is not None and not isinstance(eps, str):
         return eps
     if eps != "auto":
         raise InputError(
@@ -71,14 +71,21 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 
 def resolve_conic_eps(eps: Any) -> Any:
-    """Return `eps`, or for "auto" 0.0, which means no preliminary phase with entropy.
+    """Return `eps`, or for "auto" 0.0: no preliminary phase; raise InputError for what is no number or array.
 
     eps: the entropy of such a phase, as a multiple of rho, as for `ugw.solve_conic`; CGW itself has no entropy.
 
     >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
     (0.0, 0.1)
     """
-    return 0.0 if isinstance(eps, str) and eps == "auto" else eps
+    if isinstance(eps, str) and eps == "auto":
+        return 0.0
+    if isinstance(eps, str | Relative) or not is_array_like(eps):
+        raise InputError(
+            f'eps of a conic problem must be a number or an array (B,), multiples of rho, or "auto", which is 0, '
+            f"got {describe_value(eps)}"
+        )
+    return eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,10 +219,6 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
     cone: a cone, a loss function or a name; eps: entropy of a preliminary phase, a multiple of rho; "auto" is 0.
     """
     surrogate = _conic_surrogate(x, y, rho)
-    if isinstance(eps, Relative):
-        raise InputError(
-            f"eps of a conic problem must be a number, a multiple of rho, or an array (B,), got {describe_value(eps)}"
-        )
     entropy = as_parameter("eps", resolve_conic_eps(eps), allow_zero=True)
     if entropy.ndim and len(entropy) != surrogate.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
@@ -258,7 +261,8 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
         raise InputError(
             f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
         )
-    check_zero_eps(resolve_conic_eps(eps), "partial transport is solved by linear programs")
+    eps = eps if isinstance(eps, Relative) else resolve_conic_eps(eps)
+    check_zero_eps(eps, "partial transport is solved by linear programs")
     n, m = max(item_sizes(x, y), key=math.prod)
     max_entries = THRESHOLDS.max_entries_of_linear_programs
     if n * m > max_entries:

@@ -56,7 +56,7 @@ def write(
     views = _checked_views(result, x, y)
     if facts is not None and not isinstance(facts, Mapping):
         raise InputError(f"facts must be a dictionary of names and values, got {describe_value(facts)}")
-    check_whole_number("limit", limit)
+    limit = check_whole_number("limit", limit)
     with output_folder(target.parent, names=(target.name,)) as stage:
         text = _fill_template(result, views, page_data(result, views, colors, limit), facts or {}, script)
         # A file name that is not valid text contains surrogates, which cannot be encoded.

@@ -118,7 +118,8 @@ class ConicResult(Result):
             return rows
         distance = f"{self.distance:.8g}" + ("" if self.is_metric else " (not a metric)")
         kernel = f"rank {self.kernel_rank}, error ≤ {self.kernel_error:.1e}" if self.kernel_rank else "exact"
-        return [rows[0], ("distance", distance), *rows[1:-2], ("kernel", kernel), *rows[-2:]]
+        gap = [name for name, _ in rows].index("gap")
+        return [rows[0], ("distance", distance), *rows[1:gap], ("kernel", kernel), *rows[gap:]]
 
     @property
     def _lift(self) -> Lift:

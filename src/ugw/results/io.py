@@ -29,9 +29,11 @@ _KINDS_BY_ARRAY = {
     "batched": "Result",
 }
 
-# Fields of SolverOutput that are records themselves, and those that are plans (stored or implicit).
+# Fields of SolverOutput that are records themselves, those that are plans (stored or implicit), and those that files of
+# earlier versions lack.
 _RECORD_FIELDS = ("terms", "potentials", "lift")
 _PLAN_FIELDS = ("plan", "previous_plan")
+_NEW_FIELDS = ("n_iter_search", "backend")
 
 # Names of arrays in files of earlier versions, and their names now. There `other` was the previous plan.
 _OLD_LIFT_NAMES = {
@@ -126,14 +128,15 @@ def output_to_arrays(output: SolverOutput) -> Arrays:
         tensors |= _plan_tensors(name, getattr(output, name))
     plain = (f.name for f in fields(output) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS))
     tensors |= {name: getattr(output, name) for name in plain}
-    return {name: to_array(tensor) for name, tensor in tensors.items()}
+    return {name: to_array(tensor) for name, tensor in tensors.items() if tensor is not None}
 
 
 def output_from_arrays(arrays: Arrays) -> SolverOutput:
     """Return the solver output from the arrays of `output_to_arrays`, others being ignored."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
-    plain = {f.name: tensors[f.name] for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)}
+    names = [f.name for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)]
+    plain: dict[str, Any] = {name: tensors.get(name) if name in _NEW_FIELDS else tensors[name] for name in names}
     return SolverOutput(
         terms=_record(ConicTerms if is_conic else Terms, "terms", tensors),
         potentials=(tensors["f"], tensors["g"]) if "f" in tensors else None,

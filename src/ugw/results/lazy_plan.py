@@ -77,7 +77,7 @@ class LazyPlan:
 
     def top(self, k: int) -> tuple[Any, Any]:
         """Return the k largest entries of each row, largest first, and their columns, (n, k) or (B, n, k) each."""
-        check_whole_number("k", k, maximum=self.shape[-1])
+        k = check_whole_number("k", k, maximum=self.shape[-1])
         largest = [block.topk(k, dim=2) for block in self._blocks()]
         values = torch.cat([block.values for block in largest], dim=1)
         columns = torch.cat([block.indices for block in largest], dim=1)

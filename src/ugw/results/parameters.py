@@ -15,6 +15,8 @@ from .config import RESULTS_CONFIG
 
 # Solver options that do not change the result, and may not be plain values.
 _OMITTED_FIELDS = ("callback", "progress")
+# How the text begins that stands for a matrix.
+_MATRIX_TEXT = "array of shape"
 
 
 def to_plain(value: Any) -> Any:
@@ -32,7 +34,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Tensor | np.ndarray) and value.ndim > 1:
-        return f"array of shape {tuple(value.shape)}"  # the cost of Fused has as many entries as the plan
+        return f"{_MATRIX_TEXT} {tuple(value.shape)}"  # the cost of Fused has as many entries as the plan
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):
@@ -84,25 +86,37 @@ def with_parameters(
 ) -> Any:
     """Return a Result with `parameters`: those of `penalty_parameters`, "solver", "init" and those in `others`.
 
-    sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options; init: a name, or a plan,
-    for which "plan" is stored; others: further arguments of the solve, left out if None. In a batch eps and rho or mass
-    are lists (B,), named in the entry "per_item"; otherwise they are numbers.
+    sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options, or a list of B of them;
+    init: a name, or a plan, for which "plan" is stored; others: further arguments of the solve, left out if None. In a
+    batch eps and rho or mass, and "solver" if it is a list, are lists (B,) and named in the entry "per_item"; otherwise
+    they are numbers.
     """
     parameters = penalty_parameters(sides, eps)
-    numbers = [name for name in parameters if name != "divergence"]
+    per_item = [name for name in parameters if name != "divergence"] + ["solver"] * isinstance(solver, list)
     parameters |= {"solver": to_plain(solver), "init": init if isinstance(init, str) else "plan"}
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
-    parameters["per_item"] = numbers
-    return replace(result, parameters=parameters if result.batched else item_parameters(parameters, 0))
+    parameters["per_item"] = per_item
+    if not result.batched:
+        parameters = item_parameters(parameters, 0, result.tensors.plan.shape[1:])
+    return replace(result, parameters=parameters)
 
 
-def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:
-    """Return the parameters of item `index` of a batch, in which the parameters named in "per_item" are numbers.
+def item_parameters(parameters: dict[str, Any], index: int, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the parameters of item `index` of a batch, as its own solve has them.
 
-    parameters: of the batch, in which they are lists (B,), or pairs of such lists, one for each side.
+    The parameters named in "per_item" and the alpha of a fused term are numbers, and the shape of a linear cost is that
+    of the item, without padding. parameters: of the batch, in which numbers are lists (B,), or pairs of such lists, one
+    for each side; size: (n, m) of the item.
     """
     item = {name: value for name, value in parameters.items() if name != "per_item"}
     for name in parameters.get("per_item", ()):
         value = item[name]
         item[name] = [side[index] for side in value] if isinstance(value[0], list) else value[index]
+    shape_text = f"{_MATRIX_TEXT} {tuple(size)}"
+    if str(item.get("cost")).startswith(_MATRIX_TEXT):
+        item["cost"] = shape_text
+    if "fused" in item:
+        alpha, cost = item["fused"]["alpha"], item["fused"]["cost"]
+        own_alpha = alpha[index] if isinstance(alpha, list) else alpha
+        item["fused"] = item["fused"] | {"alpha": own_alpha, "cost": None if cost is None else shape_text}
     return item

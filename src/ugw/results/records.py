@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -64,6 +64,38 @@ _MESSAGES = {
     Status.NEGATIVE: "a debiased value is below 0: a part of it ended in a local minimum, most often a self term; "
     'try init="best" or solver=Multistart(...)',
     Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
+}
+
+
+class StepBackend(IntFlag):
+    """What computed the outer steps of a solve; a solve with several of them has the sum of their codes.
+
+    >>> (StepBackend.TORCH | StepBackend.TRITON).label
+    'torch + triton'
+    """
+
+    COMPILED = 1
+    TORCH = 2
+    COMPILED_SINKHORN = 4
+    TRITON = 8
+    CUDA_GRAPHS = 16
+    POT = 32
+    SCIPY = 64
+
+    @property
+    def label(self) -> str:
+        """The names of the parts for users, joined by plus signs."""
+        return " + ".join(_BACKEND_LABELS[part] for part in StepBackend if part in self)
+
+
+_BACKEND_LABELS = {
+    StepBackend.COMPILED: "compiled",
+    StepBackend.TORCH: "torch",
+    StepBackend.COMPILED_SINKHORN: "compiled Sinkhorn",
+    StepBackend.TRITON: "triton",
+    StepBackend.CUDA_GRAPHS: "CUDA graphs",
+    StepBackend.POT: "POT",
+    StepBackend.SCIPY: "SciPy",
 }
 
 
@@ -173,8 +205,9 @@ class SolverOutput(BatchRecord):
     plan, previous_plan: (B, n, m), the last two plans p and q, tensors or `ImplicitPlan`; potentials: f (B, n) and g
     (B, m), or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
     marginals; change, residual: of the last step, plan change and inner residual; status: a `Status`; n_iter: number of
-    outer steps; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; (B,) if
-    not stated.
+    outer steps; n_iter_search: number of all other outer steps, those of candidates for the initial plan; backend:
+    codes of `StepBackend`; both are None in a file of an earlier version; trace: (B, steps, 5), the columns of History,
+    NaN after an item ended; lift: of conic problems; (B,) if not stated.
     """
 
     plan: Any
@@ -188,7 +221,14 @@ class SolverOutput(BatchRecord):
     status: Tensor
     n_iter: Tensor
     trace: Tensor
+    n_iter_search: Any
+    backend: Any
     lift: Lift | None = None
+
+    def to(self, dtype: torch.dtype) -> SolverOutput:
+        """Return the output with plans and potentials, which are stored tensors, in another dtype."""
+        pair = None if self.potentials is None else (self.potentials[0].to(dtype), self.potentials[1].to(dtype))
+        return replace(self, plan=self.plan.to(dtype), previous_plan=self.previous_plan.to(dtype), potentials=pair)
 
     @classmethod
     def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
@@ -197,7 +237,13 @@ class SolverOutput(BatchRecord):
 
     @staticmethod
     def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
-        """Return the outputs padded with NaN: traces of equal length, and potentials in all if one has any."""
+        """Return the outputs with traces of equal length, and with potentials in all of them if one has any.
+
+        Steps and potentials that are added are NaN. Numbers of search steps and backends that some output lacks are
+        None in all of them.
+        """
+        names = (name for name in ("n_iter_search", "backend") if any(getattr(part, name) is None for part in parts))
+        missing: dict[str, Any] = dict.fromkeys(names)
         n_steps = max(part.trace.shape[1] for part in parts)
         has_potentials = any(part.potentials is not None for part in parts)
         outputs = []
@@ -208,5 +254,5 @@ class SolverOutput(BatchRecord):
             if has_potentials and potentials is None:
                 p1, p2 = part.plan.sum(2), part.plan.sum(1)
                 potentials = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
-            outputs.append(replace(part, trace=trace, potentials=potentials))
+            outputs.append(replace(part, trace=trace, potentials=potentials, **missing))
         return outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from .io import (
 )
 from .parameters import are_equal, item_parameters
 from .projection import weighted_means
-from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, present
+from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, present
 
 # Entries of `parameters` that two results of one problem share.
 _PROBLEM_PARAMETERS = ("divergence", "rho", "mass", "eps", "loss", "fused", "cone", "cost")
@@ -155,8 +156,29 @@ class Result(BatchedResultBase):
 
     @property
     def n_iter(self) -> Any:
-        """The number of outer steps: an int, or an array (B,)."""
+        """The number of outer steps from the initial plan to the returned one: an int, or an array (B,)."""
         return self._to_user(self.tensors.n_iter) if self.batched else int(self.tensors.n_iter[0])
+
+    @property
+    def n_iter_search(self) -> Any:
+        """The number of outer steps by which the initial plan was chosen: an int, or an array (B,).
+
+        It counts the steps of all candidates, on clusters or samples of the points too, and those of solves from other
+        initial plans that ended at higher values: 0 for a single initial plan that is given or made by a formula, as
+        with init="product". Together with `n_iter` it is the number of all outer steps. None for files of versions that
+        did not count them.
+        """
+        return self._optional(self.tensors.n_iter_search, int)
+
+    @property
+    def backend(self) -> Any:
+        """What computed the steps that `n_iter` counts, such as "compiled" or "torch": a string, or a list of B.
+
+        "compiled": the C++ loop; "torch", with "compiled Sinkhorn" if the linear problems were solved in C++, with
+        "triton" and "CUDA graphs" on a GPU; "POT" and "SciPy": linear programs. Several are joined by " + ". None for
+        files of versions that did not store it.
+        """
+        return self._optional(self.tensors.backend, lambda code: StepBackend(code).label)
 
     @property
     def history(self) -> Any:
@@ -178,13 +200,17 @@ class Result(BatchedResultBase):
         where = f"item {i} ({len(failed)} of {len(t.status)} not converged): " if self.batched and failed else ""
         status = Status(int(t.status[i]))
         return (
-            f"{where}{self._advice(status)} (after {int(t.n_iter[i])} steps "
+            f"{where}{self._advice(status, i)} (after {int(t.n_iter[i])} steps "
             f"the plan changed by {float(t.change[i]):.1e}, inner residual {float(t.residual[i]):.1e})"
         )
 
-    def _advice(self, status: Status) -> str:
-        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps."""
+    def _advice(self, status: Status, index: int) -> str:
+        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps.
+
+        index: of the item that has the status.
+        """
         solver = self.parameters.get("solver") or {}
+        solver = solver[index] if isinstance(solver, list) else solver
         name = (solver.get("solver") or solver).get("name")  # a Multistart holds the solver that it repeats
         is_linear_program = name in ("FrankWolfe", "AlternateLP")
         return LINEAR_PROGRAM_LIMIT_MESSAGE if is_linear_program and status == Status.MAX_ITER else status.message
@@ -212,7 +238,7 @@ class Result(BatchedResultBase):
             potentials=None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m]),
             lift=t.lift and replace(t.lift, **{k: getattr(t.lift, k)[:, :n, :m] for k in ("P", "Q", "w")}),
         )
-        return type(self)(item, None, self.numpy, item_parameters(self.parameters, index))
+        return type(self)(item, None, self.numpy, item_parameters(self.parameters, index, (n, m)))
 
     def better(self, other: Self) -> Self:
         """Return the result that has each item from the one of two results of a problem with the lower value.
@@ -267,6 +293,18 @@ class Result(BatchedResultBase):
         """Return a tensor (B, ...) as users see it: an array or a tensor, (...) for a single result."""
         return present(value, batched=self.batched, numpy=self.numpy)
 
+    def _optional(self, codes: Tensor | None, convert: Callable[[int], Any]) -> Any:
+        """Return None for None, for a single result `convert` of the integer codes (1,), for a batch those of (B,).
+
+        Integers of a batch are an array or a tensor, other values a list.
+        """
+        if codes is None:
+            return None
+        if self.batched and convert is int:
+            return self._to_user(codes)
+        values = [convert(code) for code in codes.tolist()]
+        return values if self.batched else values[0]
+
     # -- display -----------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -294,7 +332,11 @@ class Result(BatchedResultBase):
         rows += [("mass", f"{self.mass:.6g}")]
         if self.marginal_error:
             rows += [("hard sides", f"off by {self.marginal_error:.1e}")]
-        return [*rows, ("gap", f"{self.gap:.1e}"), ("status", self.message)]
+        rows += [("gap", f"{self.gap:.1e}"), ("status", self.message)]
+        if self.n_iter_search is not None:
+            steps = f"{self.n_iter_search} steps of candidates for the initial plan" if self.n_iter_search else "none"
+            rows += [("search", steps)]
+        return rows if self.backend is None else [*rows, ("backend", self.backend)]
 
     # -- files ---------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
 from ..problems.plan_operations import normalize
-from ..results.records import SolverOutput, Status
+from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .compiled_sinkhorn import fits_compiled_solver
 from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
 from .extrapolation import next_cost
@@ -61,7 +62,7 @@ class AlternateMin(Solver):
         if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
             object.__setattr__(self, "proximal", ProximalSchedule.from_old_option(self.proximal))
         if self.anneal is not None:
-            check_tolerance("AlternateMin anneal", self.anneal)
+            object.__setattr__(self, "anneal", check_tolerance("AlternateMin anneal", self.anneal))
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
@@ -91,10 +92,13 @@ class AlternateMin(Solver):
         return settings.problem.result(_solver_output(settings, outcome))
 
     @torch.no_grad()
-    def final_state(self, problem: Problem, init: Any) -> Any:
-        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, without history."""
+    def final_state(self, problem: Problem, init: Any) -> tuple[Any, Tensor]:
+        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, and n_iter, (B,).
+
+        No history is kept and no progress shown; n_iter: the number of steps.
+        """
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
-        return settings.problem.final_state(outcome.state.state)
+        return settings.problem.final_state(outcome.state.state), outcome.n_iter
 
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
@@ -210,8 +214,7 @@ def advance(
         controls=_next_controls(settings, iterate, change, residual),
         history=iterate.history,
     )
-    if iterate.history is not None:
-        new = _extrapolate_next(settings, iterate, new, is_worse)
+    new = _extrapolate_next(settings, iterate, new, is_worse)
     if not is_checked and not settings.uses_proximal_steps:
         return new, None
     status = status_after_step(settings, iterate, new)
@@ -290,6 +293,7 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
     """Return the iterate `new` with this step in its history and the local cost of the next step, extrapolated or not.
 
+    It is returned as it is in a run without extrapolation, which has no history.
     is_worse: (B,) bool, whether the last step raised the objective.
     """
     history, config = iterate.history, SOLVER_CONFIG
@@ -317,16 +321,20 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
     items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    if isinstance(max_iter, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
+    may_compile = is_plain and has_compiled_steps(settings.problem)
+    if not isinstance(max_iter, Tensor) and may_compile and iterate.state.drift is None:
         return iterate_compiled(settings, iterate, max_iter, monitor)
     rules = loop.Rules(
-        max_iter=max_iter if isinstance(max_iter, int) else int(max_iter.max()),
-        max_iter_per_item=None if isinstance(max_iter, int) else max_iter,
+        max_iter=int(max_iter.max()) if isinstance(max_iter, Tensor) else max_iter,
+        max_iter_per_item=max_iter if isinstance(max_iter, Tensor) else None,
         compact_at=SOLVER_CONFIG.compaction_share,
         keeps_history=settings.is_monitored,
     )
     if not iterate.change.is_cuda:
-        return loop.iterate(advance, settings, iterate, rules, monitor)
+        outcome = loop.iterate(advance, settings, iterate, rules, monitor)
+        if settings.options.inner.method != "streaming" and fits_compiled_solver(iterate.state.unit_plan):
+            return replace(outcome, backend=outcome.backend | StepBackend.COMPILED_SINKHORN)
+        return outcome
     from .captured_steps import iterate_on_cuda
 
     return iterate_on_cuda((advance, requested_rounds), settings, iterate, rules, monitor)
@@ -360,6 +368,8 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
         status=status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),
+        n_iter_search=torch.zeros_like(outcome.n_iter),
+        backend=torch.full_like(outcome.n_iter, int(outcome.backend)),
         lift=lift,
     )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .._utils.pytree import BatchRecord
 from ..problems.partial.cgw import LiftArrays, PartialCGW, PartialConicItem
-from ..results.records import SolverOutput, Status
+from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -242,5 +242,7 @@ def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
         status=outcome.status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),
+        n_iter_search=torch.zeros_like(outcome.n_iter),
+        backend=torch.full_like(outcome.n_iter, int(StepBackend.SCIPY)),
         lift=problem.lift(P, Q),
     )

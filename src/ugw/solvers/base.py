@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from .._utils.checks import check_bool, check_tolerance, check_whole_number, describe_value
 from ..errors import InputError
 from ..results.result import Result
+from .config import SOLVER_CONFIG
 from .monitor import Callback, Monitor, open_monitor
 
 
@@ -30,15 +31,16 @@ class Solver(ABC):
     def __post_init__(self) -> None:
         name = type(self).__name__
         if self.tol is not None or not self.may_omit_tol:
-            check_tolerance(f"{name} tol", self.tol)
-        check_whole_number(f"{name} max_iter", self.max_iter)
+            object.__setattr__(self, "tol", check_tolerance(f"{name} tol", self.tol))  # the record is frozen
+        max_iter = check_whole_number(f"{name} max_iter", self.max_iter)
+        object.__setattr__(self, "max_iter", min(max_iter, SOLVER_CONFIG.max_countable_iter))
         check_bool(f"{name} progress", self.progress)
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"{name} callback must be a function of one step, got {describe_value(self.callback)}")
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
-        with self.monitoring() as monitor:
+        with self.monitoring(numpy=getattr(problem, "numpy", False)) as monitor:
             return self.run(problem, init, monitor)
 
     def with_defaults(self, defaults: Self) -> Self:
@@ -48,11 +50,15 @@ class Solver(ABC):
         """
         return self
 
-    def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
-        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback."""
+    def monitoring(self, n_runs: int = 1, *, numpy: bool = False) -> AbstractContextManager[Monitor | None]:
+        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback.
+
+        numpy: does the callback receive NumPy arrays?
+        """
         if not self.progress and self.callback is None:
             return nullcontext()
-        return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
+        max_iter = n_runs * self.max_iter
+        return open_monitor(progress=self.progress, callback=self.callback, max_iter=max_iter, numpy=numpy)
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:

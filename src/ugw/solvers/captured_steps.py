@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
 from .._utils.cuda_graphs.config import CAPTURE_CONFIG
+from ..kernels.dispatch import select_backend
+from ..results.records import StepBackend
 from . import loop
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
@@ -36,7 +38,19 @@ def iterate_on_cuda(
     items_to_keep = step.batch_sizes(settings, iterate)
     rules = replace(rules, max_iter=rules.max_iter // n_steps, items_to_keep=items_to_keep)
     outcome = loop.iterate(step, settings, iterate, rules, monitor)
-    return replace(outcome, state=step.release(outcome.state), n_iter=n_steps * outcome.n_iter)
+    backend = outcome.backend
+    if step.has_replayed_graph:
+        backend |= StepBackend.CUDA_GRAPHS
+    if uses_triton(iterate.state.unit_plan):
+        backend |= StepBackend.TRITON
+    return replace(outcome, state=step.release(outcome.state), n_iter=n_steps * outcome.n_iter, backend=backend)
+
+
+def uses_triton(plan: Any) -> bool:
+    """Return whether sums over the entries of such a plan, stored or implicit, (B, n, m), are Triton kernels."""
+    if isinstance(plan, Tensor):
+        return select_backend("dot", plan, plan).module.startswith("triton.")
+    return select_backend("streaming_logsumexp", plan.log_plan.left).module.startswith("triton.")
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:

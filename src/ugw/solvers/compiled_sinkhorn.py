@@ -12,14 +12,19 @@ from torch import Tensor
 from .._utils.size_class import size_class
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
+from ..problems.config import PROBLEM_CONFIG
 from ..problems.linear import LinearProblem, LinearSolution
 from .config import SOLVER_CONFIG
 
 
 def has_compiled_solver(problem: LinearProblem) -> bool:
     """Return whether `solve_compiled` can be used: a small, stored float64 cost on a CPU, no gradients."""
-    cost = problem.cost
-    if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda or torch.is_grad_enabled():
+    return fits_compiled_solver(problem.cost) and not torch.is_grad_enabled()
+
+
+def fits_compiled_solver(cost: Any) -> bool:
+    """Return whether linear problems with such costs (B, n, m) can be solved by the compiled library."""
+    if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda:
         return False
     return size_class(*cost.shape[1:]).uses_compiled_steps and native.is_available()
 
@@ -28,14 +33,14 @@ def solve_compiled(
     problem: LinearProblem,
     potentials: tuple[Tensor, Tensor] | None,
     tol: Tensor,
-    max_iter: Tensor,
+    max_rounds: Tensor,
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
     """Return the solution of a linear problem (plan, mass, potentials) by Sinkhorn in the compiled library.
 
-    potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_iter: (B,), residual and iterations at which
-    to stop; in_log_domain: whether to take log-sum-exp throughout.
+    potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_rounds: (B,), residual and rounds of
+    `iterations_per_check` iterations at which to stop; in_log_domain: whether to take log-sum-exp throughout.
     """
     library, (batch, n, m) = native.load(), problem.cost.shape
     constants = {
@@ -43,7 +48,7 @@ def solve_compiled(
         "rho_a": problem.div_a.rho,
         "rho_b": problem.div_b.rho,
         "tolerance": tol,
-        "max_rounds": (max_iter / KERNEL_CONFIG.iterations_per_check).ceil(),
+        "max_rounds": max_rounds,
     }
     parameters = torch.stack([constants[name] for name in library.linear_fields], dim=1)
     config = read_thresholds(library.config_fields, in_log_domain=in_log_domain)
@@ -76,7 +81,8 @@ def solve_compiled(
 
 @cache
 def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
-    """Return the values of the config fields `names`, float64; NaN for those that Sinkhorn does not read."""
-    thresholds: dict[str, Any] = {**vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), "uses_log_domain": in_log_domain}
+    """Return the values of the config fields `names`, float64; NaN for options that Sinkhorn does not read."""
+    configs = PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
+    thresholds = native.merge_values(*map(vars, configs), {"uses_log_domain": in_log_domain})
     values = (thresholds.get(name, math.nan) for name in names)
     return torch.tensor([float(value) for value in values], dtype=torch.float64)

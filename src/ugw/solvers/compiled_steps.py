@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
 from ..problems.base import Problem
 from ..problems.config import PROBLEM_CONFIG
-from ..results.records import Status
+from ..results.records import Status, StepBackend
 from . import loop
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
@@ -56,7 +56,7 @@ class _CompiledOutcome(loop.Outcome):
     history: (B, steps, columns), `DIAGNOSTICS` of all steps, NaN after an item's end.
     """
 
-    history: Tensor
+    history: Tensor = field(kw_only=True)
 
     def table(self) -> Tensor:
         """Return objective, change, ... (`DIAGNOSTICS`) of all steps, (B, steps, 5), NaN after the end of an item."""
@@ -183,7 +183,8 @@ class _CompiledRun:
             table = self._history[:, :n_steps]
             items = torch.arange(self._batch)
             trace = [(items, rows) for rows in table.unbind(1)]
-        return _CompiledOutcome(self._unpack(), self._status, self._n_iter, trace, table)
+        end = self._unpack()
+        return _CompiledOutcome(end, self._status, self._n_iter, trace, StepBackend.COMPILED, history=table)
 
     def _unpack(self) -> Iterate:
         """Return the `Iterate` after the last step of each item, copied from the arrays of the library."""
@@ -266,14 +267,15 @@ def config_values(
         "max_iter": max_iter,
     }
     of_library = thresholds()
+    native.check_distinct_names(of_run, of_library)
     return [float(of_run[name] if name in of_run else of_library[name]) for name in names]
 
 
 @cache
 def thresholds() -> dict[str, Any]:
     """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
-    statuses = {status.name: int(status) for status in Status}
-    return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}
+    configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
+    return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:

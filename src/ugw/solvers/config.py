@@ -13,17 +13,18 @@ class SolverConfig:
 
     # -- Sinkhorn
     # Iterations of Sinkhorn per linear problem unless given; more rarely pay, because the cost changes in every step.
-    inner_max_iter: int = 50
+    default_inner_max_iter: int = 50
     # Residual of an inner solve unless given: below `default_tol`, so that inner solves do not limit the outer one.
     default_inner_tol: float = 1e-7
     # Largest convergence rate that an Aitken extrapolation of the potentials assumes; above, it would not be stable.
     max_aitken_rate: float = 1.0 - 1e-6
     # Share of items still running below which a batch of Sinkhorn iterations is compacted: compaction copies all costs.
     inner_compaction_share: float = 0.5
-    # Potentials count as hard if eps/rho is below this many units of rounding.
-    hard_side_rounding: float = 10.0
 
     # -- stopping
+    # A larger limit of steps or iterations is stored as this, which no run reaches: integers up to here are exact in
+    # float64, and sums and products of a few of them fit into 64 bits.
+    max_countable_iter: int = 2**53
     # Relative L1 change of the plan at which a run stops unless given: far below what a plan is used for.
     default_tol: float = 1e-6
     # Relative L1 change of the plan by rounding alone above which a result has the status PRECISION.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import BatchRecord, take
-from ..results.records import SolverOutput, Status
+from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -58,6 +58,8 @@ class FrankWolfe(Solver):
             status=outcome.status,
             n_iter=outcome.n_iter,
             trace=outcome.table(),
+            n_iter_search=torch.zeros_like(outcome.n_iter),
+            backend=torch.full_like(outcome.n_iter, int(StepBackend.TORCH | StepBackend.POT)),
         )
         return problem.result(tensors)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import clone, put_, take, where
-from ..results.records import Status
+from ..results.records import Status, StepBackend
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,15 @@ class StepObserver(Protocol):
 class Outcome:
     """The end of a loop: final state, status codes (B,), number of steps (B,), and the monitored numbers of every step.
 
-    trace: for every step the indices (k,) of the items in the batch at that step, and their numbers (k, columns).
+    trace: for every step the indices (k,) of the items in the batch at that step, and their numbers (k, columns);
+    backend: the `StepBackend` code of what computed the steps.
     """
 
     state: Any
     status: Tensor
     n_iter: Tensor
     trace: list[tuple[Tensor, Tensor]]
+    backend: int = StepBackend.TORCH
 
     def continued_by(self, second: Outcome) -> Outcome:
         """Return the outcome of this run and a second run that continued it: final state of the second, steps added.
@@ -55,6 +57,7 @@ class Outcome:
             status=torch.where(was_stopped, int(Status.STOPPED), second.status),
             n_iter=self.n_iter + second.n_iter,
             trace=self.trace + second.trace,
+            backend=self.backend | second.backend,
         )
 
     def expand_to_batch(self, index: Tensor, initial: Any) -> Outcome:
@@ -69,6 +72,7 @@ class Outcome:
             status=torch.full_like(n_iter, int(Status.RUNNING)).index_copy(0, index, self.status),
             n_iter=n_iter.index_copy(0, index, self.n_iter),
             trace=[(index[items], numbers) for items, numbers in self.trace],
+            backend=self.backend,
         )
 
     def table(self) -> Tensor:

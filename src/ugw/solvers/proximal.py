@@ -35,7 +35,8 @@ class ProximalSchedule:
 
     def __post_init__(self) -> None:
         for name in ("first", "last", "factor"):
-            check_tolerance(f"ProximalSchedule, {name},", getattr(self, name))
+            share = check_tolerance(f"ProximalSchedule, {name},", getattr(self, name))
+            object.__setattr__(self, name, share)  # the record is frozen
         if self.first < self.last:
             raise InputError(f"ProximalSchedule first must be at least last, got {self.first} < {self.last}")
 

@@ -109,15 +109,19 @@ def _compute_settings(
     first, last, largest = options.proximal.bounds(eps, scale, min_entropy)
     if entropy is not None:
         first = torch.where(entropy.isnan(), first, torch.maximum(last, entropy))
-    noise = rounding * (1.0 + rms / torch.where(eps > 0, eps, last))
-    change_tol = (config.noise_factor * noise).clamp(options.tol, max(config.max_trusted_noise, options.tol))
+    # The linear problems of proximal steps have the entropy `last`, far above a tiny eps: they can be solved better.
+    inner_noise = rounding * (1.0 + rms / last)
+    noise = torch.where(eps > 0, rounding * (1.0 + rms / eps), inner_noise)
+    bounds = options.tol, max(config.max_trusted_noise, options.tol)
+    change_tol, required = ((config.noise_factor * rounded).clamp(*bounds) for rounded in (noise, inner_noise))
     # A marginal that is off by r costs rho·r²: a large rho needs a smaller residual than the tolerance.
     stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
     root = stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
     stiff_residual = (config.stiff_residual / root).clamp(min=config.min_residual)
     inner_tol = options.inner.tol
-    required = change_tol if inner_tol is None else change_tol.clamp(max=inner_tol)
-    residual_tol = torch.maximum(torch.minimum(required, stiff_residual), noise.clamp(max=config.max_trusted_noise))
+    required = required if inner_tol is None else required.clamp(max=inner_tol)
+    least_residual = inner_noise.clamp(max=config.max_trusted_noise)
+    residual_tol = torch.maximum(torch.minimum(required, stiff_residual), least_residual)
     if not problem.requires_solved_steps:
         enough = config.max_residual_of_solved
         residual_tol = residual_tol.clamp(min=enough if inner_tol is None else min(enough, inner_tol))

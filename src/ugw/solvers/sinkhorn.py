@@ -13,6 +13,7 @@ from .._utils.deprecation import warn_renamed
 from .._utils.pytree import BatchRecord, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
+from ..problems.config import PROBLEM_CONFIG
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
@@ -25,11 +26,14 @@ class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
     tol: share of the plan's mass that the next iteration may still move in the last linear problems; earlier ones,
-    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for
-    conic problems, and 1e-7 for a direct call;
+    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for conic
+    problems, and 1e-7 for a direct call. An outer solver converges only where the last linear problem is solved to the
+    outer tolerance (1 % for conic problems; a smaller share for a rho far above the cost; a larger one if rounding
+    allows no less): a larger `tol` acts as that share, since steps with less accurate plans hardly ever converge;
     max_iter: iterations per linear problem, None for the default of the problem (50, conic problems 200, linear
     problems 500). The first problem takes up to four times as many, and where only the linear problems have not
-    converged their number is doubled from step to step, up to 3200;
+    converged their number is doubled from step to step, up to 3200. All of these are rounded up to a multiple of 5, the
+    iterations between two checks of the residual, or of 2 if plans are not stored;
     method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
@@ -50,9 +54,10 @@ class Sinkhorn:
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
         if self.tol is not None:
-            check_tolerance("Sinkhorn tol", self.tol)
+            object.__setattr__(self, "tol", check_tolerance("Sinkhorn tol", self.tol))
         if self.max_iter is not None:
-            check_whole_number("Sinkhorn max_iter", self.max_iter)
+            max_iter = check_whole_number("Sinkhorn max_iter", self.max_iter)
+            object.__setattr__(self, "max_iter", min(max_iter, SOLVER_CONFIG.max_countable_iter))
         check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
@@ -69,19 +74,21 @@ class Sinkhorn:
         n_rounds: if given, make this number of rounds of `iterations_per_check` iterations instead, without
         synchronizing.
         """
-        max_iter, own_tol = self.max_iter or SOLVER_CONFIG.inner_max_iter, self.tol or SOLVER_CONFIG.default_inner_tol
+        max_iter = self.max_iter or SOLVER_CONFIG.default_inner_max_iter
+        own_tol = self.tol or SOLVER_CONFIG.default_inner_tol
         if n_rounds is None and has_compiled_solver(problem):
             one = torch.ones_like(problem.eps)
-            limit = max_iter * (one if iteration_multiplier is None else iteration_multiplier)
+            multiplier = one if iteration_multiplier is None else iteration_multiplier
+            max_rounds = (max_iter / KERNEL_CONFIG.iterations_per_check * multiplier).ceil()
             tolerance = own_tol * one if tol is None else tol
-            return solve_compiled(problem, potentials, tolerance, limit, in_log_domain=self.method == "log")
+            return solve_compiled(problem, potentials, tolerance, max_rounds, in_log_domain=self.method == "log")
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         # An iteration computes f from g: only g is a start.
         gamma = torch.zeros_like(problem.log_b) if potentials is None else potentials[1] / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
         slope = slopes.sum(1, keepdim=True).to(dtype)
-        min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
+        min_slope = PROBLEM_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
         context = _Iteration(
             kernel=problem.kernel(None if self.method == "log" else gamma),
             dampings=(1.0 / (1.0 + slopes)).to(dtype).split(1, dim=1),
@@ -110,7 +117,7 @@ class Sinkhorn:
         return replace(
             self,
             tol=self.tol or given.tol,
-            max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.inner_max_iter,
+            max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.default_inner_max_iter,
         )
 
     @property

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from oracles.captured_graphs import kept_names
 from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, flatten
@@ -113,7 +114,7 @@ def test_a_stored_graph_is_returned_once():
     signature = signature_of(torch.ones(2))
     graph = Graph(10)
     cache.store_graph(signature, "variant", graph)
-    assert cache.kept_names() == ["double"]
+    assert kept_names() == ["double"]
     assert cache.pop_graph(signature, "another variant") is None
     assert cache.pop_graph(signature, "variant") is graph
     assert cache.pop_graph(signature, "variant") is None
@@ -130,7 +131,7 @@ def test_the_number_of_kept_graphs_is_limited():
     signatures = [signature_of(torch.ones(n)) for n in range(1, MAX_GRAPHS + 3)]
     for signature in signatures:
         cache.store_graph(signature, 1, Graph(0))
-        assert len(cache.kept_names()) <= MAX_GRAPHS
+        assert len(kept_names()) <= MAX_GRAPHS
     is_stored = [cache.pop_graph(signature, 1) is not None for signature in signatures]
     assert is_stored == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
 
@@ -139,14 +140,14 @@ def test_the_bytes_of_kept_graphs_are_limited():
     signatures = [signature_of(torch.ones(n)) for n in range(1, 6)]
     for signature in signatures:
         cache.store_graph(signature, 1, Graph(40 * PERCENT))
-    assert len(cache.kept_names()) == 2
+    assert len(kept_names()) == 2
     assert cache.pop_graph(signatures[0], 1) is None
     assert cache.pop_graph(signatures[-1], 1) == Graph(40 * PERCENT)
     cache.store_graph(signatures[-1], 1, Graph(1000 * PERCENT))  # too large alone
-    assert cache.kept_names() == []
+    assert kept_names() == []
     for signature in signatures[:2]:  # the bytes of removed graphs count no more
         cache.store_graph(signature, 1, Graph(50 * PERCENT))
-    assert len(cache.kept_names()) == 2
+    assert len(kept_names()) == 2
 
 
 def test_graphs_of_forgotten_signatures_are_dropped():
@@ -154,10 +155,10 @@ def test_graphs_of_forgotten_signatures_are_dropped():
     forgotten = signature_of(torch.ones(1))
     cache.store_graph(forgotten, 1, Graph(90 * PERCENT))
     latest = [signature_of(torch.ones(n)) for n in range(2, MAX_SIGNATURES + 3)][-1]
-    assert cache.kept_names() == []
+    assert kept_names() == []
     assert signature_of(torch.ones(1)) is not forgotten
     cache.store_graph(latest, 1, Graph(90 * PERCENT))
-    assert cache.kept_names() == ["double"]
+    assert kept_names() == ["double"]
 
 
 def test_a_signature_in_use_is_not_forgotten():
@@ -171,7 +172,7 @@ def test_clear_drops_graphs_and_signatures():
     signature = signature_of(torch.ones(1))
     cache.store_graph(signature, 1, Graph(1))
     cache.clear()
-    assert cache.kept_names() == []
+    assert kept_names() == []
     assert signature_of(torch.ones(1)) is not signature
 
 

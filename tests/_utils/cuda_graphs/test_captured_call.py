@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from oracles.captured_graphs import kept_names
 from oracles.fake_cuda_graphs import assert_captured_like_plain
 from oracles.thresholds import changed_thresholds
 from ugw._utils.config import UTILS_CONFIG
@@ -147,7 +148,7 @@ def test_a_function_that_reads_values_is_called_directly_and_not_captured_again(
         assert_captured_like_plain(positive_root, (torch.tensor([value]),))
     assert len(attempts) == 1
     assert cuda.n_replays == 0
-    assert cache.kept_names() == []
+    assert kept_names() == []
 
 
 @changed_thresholds(CAPTURE_CONFIG, max_call_bytes=7)
@@ -171,4 +172,4 @@ def test_calls_on_a_cpu_are_not_captured():
     cache.clear()
     with torch.no_grad():
         assert_captured_like_plain(shift_and_double, *[(torch.ones(2), 1.0)] * (N_PLAIN + 2))
-    assert cache.kept_names() == []
+    assert kept_names() == []

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from oracles.captured_graphs import kept_names
 from oracles.thresholds import changed_thresholds
-from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, clone
@@ -302,7 +302,7 @@ def test_graphs_that_read_much_are_not_kept(cuda):
         values, last = run(step, make_settings(seed), make_state(seed))
         torch.testing.assert_close(values, run_uncaptured(make_settings(seed), make_state(seed)), rtol=0.0, atol=0.0)
         step.release(last)
-        assert cache.kept_names() == []
+        assert kept_names() == []
     assert cuda.n_captures == 4
 
 
@@ -312,7 +312,7 @@ def test_the_number_of_kept_graphs_is_limited(cuda):
     for batch in range(2, 8):
         step = make_captured_step(steps)
         step.release(run(step, make_settings(0, batch), make_state(0, batch))[1])
-        assert len(cache.kept_names()) == min(3, batch - 1)
+        assert len(kept_names()) == min(3, batch - 1)
 
 
 # -- batch sizes -------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class Signature:
 
 
 _signatures: OrderedDict[Any, Signature] = OrderedDict()  # the most recently used last
-_graphs: OrderedDict[tuple[Signature, Any], Any] = OrderedDict()  # by signature and variant
+stored_graphs: OrderedDict[tuple[Signature, Any], Any] = OrderedDict()  # by signature and variant
 _graph_bytes = 0
 
 
@@ -44,7 +44,7 @@ def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signa
     _signatures.move_to_end(key)
     while len(_signatures) > CAPTURE_CONFIG.max_signatures:
         _, dropped = _signatures.popitem(last=False)
-        for owner, variant in list(_graphs):  # graphs that can no longer be found
+        for owner, variant in list(stored_graphs):  # graphs that can no longer be found
             if owner is dropped:
                 pop_graph(owner, variant)
     return signature, flat
@@ -71,29 +71,25 @@ def store_graph(signature: Signature, variant: Any, graph: Any) -> None:
     """
     global _graph_bytes
     pop_graph(signature, variant)
-    _graphs[signature, variant] = graph
+    stored_graphs[signature, variant] = graph
     _graph_bytes += graph.bytes
-    while _graphs and (len(_graphs) > CAPTURE_CONFIG.max_graphs or _graph_bytes > CAPTURE_CONFIG.max_graph_bytes):
-        pop_graph(*next(iter(_graphs)))
+    limits = CAPTURE_CONFIG
+    while stored_graphs and (len(stored_graphs) > limits.max_graphs or _graph_bytes > limits.max_graph_bytes):
+        pop_graph(*next(iter(stored_graphs)))
 
 
 def pop_graph(signature: Signature, variant: Any) -> Any:
     """Remove and return the graph of a signature and variant; None if there is none."""
     global _graph_bytes
-    graph = _graphs.pop((signature, variant), None)
+    graph = stored_graphs.pop((signature, variant), None)
     _graph_bytes -= 0 if graph is None else graph.bytes
     return graph
-
-
-def kept_names() -> list[str]:
-    """Return the function name of each stored graph, without leading underscores, least recently used first."""
-    return [signature.name.lstrip("_") for signature, _ in _graphs]
 
 
 def clear() -> None:
     """Drop all stored graphs, signatures and constants, which hold device memory."""
     global _graph_bytes
-    _graphs.clear()
+    stored_graphs.clear()
     _signatures.clear()
     _graph_bytes = 0
     clear_constants()

@@ -41,7 +41,8 @@ class CapturedStep:
     requested_rounds(settings, state) → (B,): the rounds that the items need in the next step, 0 where
     `CAPTURE_CONFIG.usual_rounds` are enough. If few items need more, all get more in some of the steps only. A step
     with non-finite numbers is repeated with n_rounds = None, and so are all later ones. Replaying a step gives the same
-    result as running it. properties(settings, state): the `CaptureProperties` of the step.
+    result as running it. properties(settings, state): the `CaptureProperties` of the step. has_replayed_graph: whether
+    some step so far was a graph.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class CapturedStep:
         self._n_warmup, self._n_waiting = 0, 0
         self._is_off, self._is_large, self._was_seen_before = False, False, False
         self._signature: Signature | None = None  # under which graphs are kept, None if they are not
+        self.has_replayed_graph = False
         self._last_state: Any = None  # and the rounds it needs:
         self._requested = 0.0, 0.0
 
@@ -76,6 +78,7 @@ class CapturedStep:
                 functions, is_kept = (self._step, self._requested_rounds), self._signature is not None
                 self._graphs[n_rounds] = StepGraph(functions, settings, state, n_rounds, is_kept=is_kept)
             new, report, signals = self._graphs[n_rounds].next(state)
+            self.has_replayed_graph = True
         is_finite, *requested = signals.tolist()  # the only synchronization of the step
         if is_finite:
             self._last_state, self._requested = new, (requested[0], requested[1])

@@ -168,4 +168,5 @@ struct SearchRun {
     double* plans;  // (batch, count, rows, cols), of unit mass, zero in the padding
     std::int64_t rows, cols;
     double* values;  // (batch, count), their penalized objectives, +inf for a repeated plan
+    std::int64_t* n_steps;  // (batch,), steps of all candidates together
 };

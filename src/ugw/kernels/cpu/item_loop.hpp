@@ -20,8 +20,8 @@ static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::
         if (status != non_finite) {
             run.n_iter[i] = k;
             if (run.history != nullptr) run.history[i * run.history_capacity + k - 1] = row;
-            if (status == running && k >= static_cast<std::int64_t>(config.max_iter))
-                status = static_cast<int>(config.MAX_ITER);
+            // A comparison of doubles: a limit beyond 64 bits is no integer.
+            if (status == running && static_cast<double>(k) >= config.max_iter) status = static_cast<int>(config.MAX_ITER);
         }
         run.status[i] = status;
         if (std::chrono::steady_clock::now() >= deadline) return;

@@ -77,14 +77,16 @@ static void set_run_parameters(const Level& level, const SearchConfig& config, d
     const double last_share = config.proximal_last * (1.0 - config.proximal_rounding);
     p.last_entropy = std::max(p.eps, std::max(last_share * scale, std::min(noise_entropy, largest)));
     p.max_entropy = std::max(p.last_entropy, largest);
-    p.noise = rounding * (1.0 + rms / (p.eps > 0.0 ? p.eps : p.last_entropy));
+    const double inner_noise = rounding * (1.0 + rms / p.last_entropy);
+    p.noise = p.eps > 0.0 ? rounding * (1.0 + rms / p.eps) : inner_noise;
     const double max_tol = std::max(config.max_trusted_noise, config.tol);
     p.change_tol = std::min(std::max(config.noise_factor * p.noise, config.tol), max_tol);
     const double stiffness = std::max(p.penalty_a, p.penalty_b) / scale;
     const double root = std::sqrt(std::max(stiffness, std::numeric_limits<double>::min()));
     const double stiff_residual = std::max(config.stiff_residual / root, config.min_residual);
-    const double required = std::min(p.change_tol, config.inner_tol);
-    p.residual_tol = std::max(std::min(required, stiff_residual), std::min(p.noise, config.max_trusted_noise));
+    const double rounded_tol = std::min(std::max(config.noise_factor * inner_noise, config.tol), max_tol);
+    const double required = std::min(rounded_tol, config.inner_tol);
+    p.residual_tol = std::max(std::min(required, stiff_residual), std::min(inner_noise, config.max_trusted_noise));
     const bool is_hard = p.is_hard_a != 0.0 || p.is_hard_b != 0.0;
     p.may_extrapolate = p.last_entropy <= p.eps && !is_hard ? 1.0 : 0.0;
     p.cost_scale = scale;
@@ -122,6 +124,7 @@ struct CandidateMemory {
     StepMemory step;
     IterateNumbers iterate;
     Item item;
+    std::int64_t n_steps = 0;  // of all runs so far
 
     void take(const Level& level, Arena& arena) {
         const int n = level.n, m = level.m;
@@ -194,6 +197,7 @@ static double run_candidate(
             status = advance(item, k + 1, memory.step, row);
             if (status != non_finite) ++k;
         }
+        memory.n_steps += k;
         copy(item.plan(k), n, m, plan);
         if (!normalize(plan, n, m)) return INFINITE;
     }
@@ -649,6 +653,7 @@ static void search_item(const SearchRun& run, std::int64_t i) {
     break_symmetries(fine.plans.back(), numbers.noise, n, m);
     for (int r = 0; r < run.n_fine_rounds; ++r)
         run_round(level, config, search, run.rounds[run.n_coarse_rounds + r], fine_memory, fine);
+    run.n_steps[i] = memory.n_steps + fine_memory.n_steps;
     for (std::int64_t k = 0; k < run.count; ++k) {
         const bool is_there = k < static_cast<std::int64_t>(fine.order.size());
         const Matrix plan = fine.plans[fine.order[is_there ? k : 0]];

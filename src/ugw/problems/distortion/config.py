@@ -18,6 +18,10 @@ class DistortionConfig:
     # Bytes up to which evaluated factors are kept between products; on CUDA half of the free memory if that is more.
     max_cached_bytes: int = 4 * 2**30
 
+    # Floating-point operations of one product with the terms of factors: about 0.3 s on one core, so that Ctrl-C, which
+    # takes effect between products, need not wait longer; a GPU is busy with far fewer.
+    max_product_flops: int = 10**10
+
     # Degrees of the Chebyshev interpolation that are tried in turn; a loss that needs a higher one has a kink.
     chebyshev_degrees: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     # Error of the factors of a smooth loss, as a fraction of the range of the loss: below the default tolerances.

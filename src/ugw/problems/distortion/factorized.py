@@ -48,11 +48,18 @@ class FactorizedDistortion(Distortion):
         batch, n, m = plan.shape
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
-        for phi_x, phi_y in self._terms():
+        term_flops = 2 * batch * n * m * (n + m)
+        max_terms = max(1, DISTORTION_CONFIG.max_product_flops // term_flops)
+        for phi_x, phi_y in self._terms_split(max_terms):
             count = len(phi_x)
             half = (phi_x.reshape(count * n, n) @ folded).view(count, n, batch, m)
             total.addmm_(half.permute(2, 1, 0, 3).reshape(batch * n, count * m), phi_y.reshape(count * m, m))
         return total.view(batch, n, m)
+
+    def _terms_split(self, max_terms: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the pairs of `_terms` in parts of at most `max_terms` terms."""
+        for phi_x, phi_y in self._terms():
+            yield from zip(phi_x.split(max_terms), phi_y.split(max_terms), strict=True)
 
     def _terms(self) -> Iterable[tuple[Tensor, Tensor]]:
         """Return pairs of φ_r(Dx), (k, n, n), and signs_r φ_r(Dy), (k, m, m), for k terms r at a time.

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._utils.interruptible import call_interruptibly
 from ...errors import NotConverged
 from ...geometry.space import Space
 from ...measures.cones import PartialTransport
@@ -170,9 +171,8 @@ class PartialConicItem:
         entries = np.concatenate(usage), (np.append(points[0], n + points[1]), np.append(column, column))
         matrix = csc_matrix(entries, shape=(n + m, len(gains)))
         for method, options in PROBLEM_CONFIG.linear_program_attempts:
-            program = linprog(
-                -gains, A_ub=matrix, b_ub=np.append(self.a, self.b) * unit, method=method, options=dict(options)
-            )
+            limits = {"A_ub": matrix, "b_ub": np.append(self.a, self.b) * unit}
+            program = call_interruptibly(linprog, -gains, **limits, method=method, options=dict(options))
             if program.status == 0:
                 multipliers = -program.ineqlin.marginals
                 return np.maximum(program.x, 0.0) / unit, multipliers[:n], multipliers[n:]
