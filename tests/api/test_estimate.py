@@ -17,6 +17,7 @@ from oracles.errors import assert_refused
 from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
+from ugw.api import batching
 from ugw.api import estimate as memory
 from ugw.api.config import API_CONFIG
 from ugw.geometry.space import Space
@@ -92,6 +93,36 @@ def test_solving_in_chunks_gives_the_same_results(kind):
     for entries in (1, 3 * 42, 7 * 42):
         with limit_chunks(entries):
             assert_same(ugw.solve(x, y, **options), whole)
+
+
+OTHER_SOLVES = {
+    "conic": lambda x, y: ugw.solve_conic(x, y, rho=0.5),
+    "partial": lambda x, y: ugw.solve(x, y, rho=ugw.TV(0.1)),
+    "mass": lambda x, y: ugw.solve(x, y, rho=ugw.Mass(0.3), init="product"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("kind", OTHER_SOLVES)
+def test_conic_and_partial_solves_in_chunks_give_the_same_results(monkeypatch, kind):
+    x, y = batches()
+    whole = OTHER_SOLVES[kind](x, y)
+    chunk_sizes, solve_in_chunks = [], batching.solve_in_chunks
+
+    def record_chunk_size(problem, solver, groups, chunk_size, solve_items):
+        chunk_sizes.append(chunk_size)
+        return solve_in_chunks(problem, solver, groups, chunk_size, solve_items)
+
+    for module in ("ugw.api.solve", "ugw.api.conic"):
+        monkeypatch.setattr(f"{module}.solve_in_chunks", record_chunk_size)
+    for entries in (1, 4 * 3 * 42):
+        with limit_chunks(entries):
+            chunked = OTHER_SOLVES[kind](x, y)
+        assert chunked.status == whole.status
+        torch.testing.assert_close(chunked.value, whole.value, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(chunked.plan, whole.plan, rtol=1e-6, atol=1e-7)
+    assert chunk_sizes[0] == 1
+    assert chunk_sizes[1] > 1
 
 
 def test_items_start_as_they_would_alone():
@@ -319,6 +350,16 @@ def test_a_problem_that_cannot_fit_is_refused_before_solving(monkeypatch):
     assert "does not fit" in text
     assert "float32" in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("kind", ["conic", "partial"])
+def test_conic_and_partial_problems_that_cannot_fit_are_refused_before_solving(monkeypatch, kind):
+    x = Space.from_points(torch.rand(600, 2, dtype=torch.float64))
+    set_available_memory(monkeypatch, 2**25)
+    for module in ("ugw.api.solve", "ugw.api.conic"):
+        monkeypatch.setattr(f"{module}.solve_in_chunks", lambda *_: pytest.fail("solved"))
+    with pytest.raises(ugw.OutOfMemory, match=r"stored plans need about .* GiB, .* GiB available; what would fit: "):
+        OTHER_SOLVES[kind](x, x)
 
 
 def test_the_message_says_whether_the_problem_fits(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from ..problems.ugw import UGW
 from ..results.records import SolverOutput
 from ..solvers.monitor import Monitor
 from .config import API_CONFIG
-from .estimate import COARSE_STARTS, model_of, n_candidates
+from .estimate import COARSE_STARTS, MemoryModel, model_of, n_candidates
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
@@ -73,9 +72,8 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
 
 
 def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
-    """Return the number of batch items to solve at a time.
+    """Return the number of batch items to solve at a time; raise OutOfMemory as `check_memory` does.
 
-    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
     starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
     """
     entries = problem.batch * problem.x.n * problem.y.n
@@ -84,9 +82,16 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=COARSE_STARTS.__contains__, default="product")
-    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    return check_memory(model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name))
+
+
+def check_memory(model: MemoryModel) -> int:
+    """Return the number of batch items to solve at a time.
+
+    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
+    """
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
-        needed = model.estimate(base_solver(solver).inner.max_iter)
+        needed = model.estimate(n_inner=1)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
             raise OutOfMemory(needed.error_message)
     return model.chunk_size
@@ -104,40 +109,22 @@ def solve_in_chunks(
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
     parts, order = [], []
     with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
-        if len(chunks) == 1:
-            index, start = chunks[0]
-            output = _solve_if_it_fits(len(index), lambda: solve_items(None, start, monitor))
-            if output is not None:
-                return output
-            chunks = _halve(index, start)
         while chunks:
             index, start = chunks.pop(0)
+            is_whole = len(index) == problem.batch  # nothing is copied then
             # A given plan stays: it is as cheap, and where the loss is infinite the product plan has no finite value.
-            is_stopped = monitor is not None and monitor.stopped
-            init = "product" if is_stopped and isinstance(start, str) else take(start, index)
-            output = _solve_if_it_fits(len(index), partial(solve_items, index, init, monitor))
-            if output is None:
-                chunks = _halve(index, start) + chunks
-            else:
-                parts.append(output)
+            is_stopped = monitor is not None and monitor.stopped and isinstance(start, str)
+            init = "product" if is_stopped else start if is_whole else take(start, index)
+            try:
+                parts.append(solve_items(None if is_whole else index, init, monitor))
                 order.append(index)
-    return take(SolverOutput.concatenate(parts), torch.cat(order).argsort())
-
-
-def _solve_if_it_fits(n_items: int, solve_chunk: Callable[[], SolverOutput]) -> SolverOutput | None:
-    """Return the output of `solve_chunk()`, or None if several items ran out of CUDA memory, which is then freed."""
-    try:
-        return solve_chunk()
-    except torch.OutOfMemoryError:
-        if n_items == 1:
-            raise
-    release_cached_memory()
-    return None
-
-
-def _halve(index: Tensor, start: Any) -> list[Group]:
-    """Return the two halves of the items `index`, each with `start`."""
-    return [(half, start) for half in index.split(-(-len(index) // 2))]
+                continue
+            except torch.OutOfMemoryError:
+                if len(index) == 1:
+                    raise
+            release_cached_memory()
+            chunks = [(half, start) for half in index.split(-(-len(index) // 2))] + chunks
+    return parts[0] if len(parts) == 1 else take(SolverOutput.concatenate(parts), torch.cat(order).argsort())
 
 
 @contextmanager

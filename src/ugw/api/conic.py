@@ -26,7 +26,7 @@ from ..results.records import SolverOutput
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.monitor import Monitor
-from .batching import explain_allocation_errors, group_items, solve_in_chunks
+from .batching import check_memory, explain_allocation_errors, group_items, solve_in_chunks
 from .estimate import model_of
 
 
@@ -86,7 +86,7 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)
         solve_items = partial(_solve_items, (problem, surrogate), solver, strategy)
-        output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
+        output = solve_in_chunks(problem, solver, groups, check_memory(model), solve_items)
     sides = surrogate.div_a, surrogate.div_b
     arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
     return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)

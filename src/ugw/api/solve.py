@@ -132,9 +132,13 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
     surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for
     `solve_problem`.
     """
-    groups = group_items(problem, read_start(surrogate, solver, init), PARTIAL_CHOICES)
+    start = read_start(surrogate, solver, init)
+    groups = group_items(problem, start, PARTIAL_CHOICES)
+    # Candidates of "auto" are plans of the surrogate for "best".
+    starts = ["best"] if isinstance(start, str) and start == "auto" else [start]
+    chunk_size = checked_chunk_size(surrogate, starts, solver)
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
-    output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
+    output = solve_in_chunks(problem, solver, groups, chunk_size, solve_items)
     sides = problem.div_a, problem.div_b
     return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
