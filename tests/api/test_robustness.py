@@ -19,6 +19,7 @@ from oracles import cases
 from oracles.spaces import pair, space
 from ugw.errors import InputError
 from ugw.geometry.space import Space
+from ugw.problems.build import build_ugw
 from ugw.results.records import Status
 
 INF = math.inf
@@ -46,7 +47,10 @@ def assert_consistent(r, size=1.0):
         if item.status is Status.ALTERNATING:  # the plan is the better of two
             assert float(item.value) <= h.objective[-1] * (1 + 1e-9)
         elif len(h):
-            assert h.objective[-1] == pytest.approx(float(item.value), rel=1e-9, abs=1e-300)
+            # Of float32 spaces, whose small problems are solved in float64, weights are of mass 1 up to rounding only.
+            tolerance = 1e-9 if r.tensors.plan.dtype == torch.float64 else 1e-8
+            least = 1e-300 if r.tensors.plan.dtype == torch.float64 else 1e-20
+            assert h.objective[-1] == pytest.approx(float(item.value), rel=tolerance, abs=least)
         t = item.terms
         scale = sum(abs(float(v)) for v in t.as_dict().values())
         assert float(item.value) == pytest.approx(sum(float(v) for v in t.as_dict().values()), abs=1e-12 * scale)
@@ -155,8 +159,9 @@ def test_rho_from_1e_minus_300_to_1e300(eps, dtype):
             np.testing.assert_allclose(item.marginals[1], hard.marginals[1], atol=1e-4)
             if eps:
                 assert np.abs(item.plan - hard.plan).sum() < 1e-3
-            # The value has the rounding of the marginals in it, times rho.
-            if given_rho * (100 * np.finfo(dtype).eps) ** 2 < 1e-3:
+            # The value has the rounding of the marginals in it, times rho. Without entropy the hard problem is solved by
+            # Frank–Wolfe, which may lead to another local minimum.
+            if eps and given_rho * (100 * np.finfo(dtype).eps) ** 2 < 1e-3:
                 assert item.value == pytest.approx(hard.value, rel=1e-2)
 
 
@@ -425,8 +430,7 @@ def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype):
     r = assert_consistent(
         ugw.solve(x, y, rho=rho, eps=eps, fused=fused, init="product", solver=ugw.AlternateMin(max_iter=200))
     )
-    # With entropy, rounding a cost of 1e8 in float32 decides the plan.
-    assert r.status is (Status.PRECISION if eps and dtype == np.float32 else Status.CONVERGED)
+    assert r.status is Status.CONVERGED  # small problems in float32 too, whose steps are made in float64
     a, b = (s.weights.astype(float) for s in (x, y))
     optimum = ot.emd2(a / a.sum(), b / b.sum(), HUGE_COST) if rho == INF else a @ HUGE_COST.min(axis=1)
     assert r.value == pytest.approx(0.5 * optimum, rel=1e-3)
@@ -472,11 +476,14 @@ def test_float32_is_never_called_converged_far_from_float64(rho):
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_float32_has_the_status_precision_at_tiny_eps(rho):
-    r = ugw.solve(*pair(dtype=np.float32), rho=rho, eps=ugw.relative(1e-6), init="product")
+def test_float32_steps_have_the_status_precision_at_tiny_eps(rho):
+    """`solve` makes the steps of problems of this size in float64; a solver takes the dtype of its problem."""
+    problem = build_ugw(*pair(dtype=np.float32), rho=rho, eps=ugw.relative(1e-6), fused=None)
+    r = ugw.AlternateMin()(problem, problem.product)
     assert r.status is Status.PRECISION
     assert "float64" in r.message
     assert "eps" in r.message
+    assert ugw.solve(*pair(dtype=np.float32), rho=rho, eps=ugw.relative(1e-6), init="product").converged
 
 
 # --- whatever comes ---

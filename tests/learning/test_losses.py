@@ -105,7 +105,7 @@ def test_partial_losses_take_no_entropy():
     assert loss(x, y).item() <= ugw.solve(*map(ugw.Space.from_points, (x.detach(), y)), rho=ugw.Mass(0.5)).value + 1e-12
     with pytest.raises(ugw.InputError, match="takes off what entropy adds"):
         ugw.debiased(x, y, rho=ugw.TV(0.1))
-    with pytest.raises(ugw.InputError, match="where eps > 0"):
+    with pytest.raises(ugw.InputError, match="for a rho of KL"):
         ugw.solve_differentiable(x, y, rho=ugw.TV(0.1))
 
 

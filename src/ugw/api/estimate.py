@@ -187,8 +187,13 @@ class MemoryModel:
     @property
     def _is_compiled(self) -> bool:
         """Whether the compiled CPU library also makes the steps from there."""
+        return self._has_compiled_search and self._has_compiled_sums
+
+    @property
+    def _has_compiled_sums(self) -> bool:
+        """Whether the compiled CPU library sums a factorized loss, one term after the other."""
         is_small = self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps
-        return is_small and self._has_compiled_search
+        return is_small and self.device.type == "cpu" and native.is_available()
 
     def _search_levels(self, items: int) -> list[tuple[int, int]]:
         """Return the plan entries of one candidate of `items` items and the number of candidates, by level.
@@ -239,6 +244,8 @@ class MemoryModel:
             return 0.0
         running = [self._running_entries(*level) for level in self._search_levels(items)]
         running.append(items * self.n_plans * self.n * self.m)
+        if self.path == "factorized" and self._has_compiled_sums:
+            running = [0]
         if self.path == "conic":
             n_noise = size_class(self.n, self.m).n_noise_candidates
             running.append(items * n_noise * self.n * self.m)
@@ -315,10 +322,13 @@ def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streamin
     if distortion_sum is not None and not isinstance(distortion_sum, SquaredDistortion):
         path = "term-by-term" if isinstance(distortion_sum, TermByTermDistortion) else "factorized"
         n_terms = max(1, int(distortion_sum.rank.max()))
+    itemsize = x.weight_tensor.element_size()
+    if not is_streaming and x.device.type == "cpu" and size_class(x.n, y.n).uses_compiled_steps:
+        itemsize = 8  # small problems are solved in float64
     return MemoryModel(
         n=x.n,
         m=y.n,
-        itemsize=x.weight_tensor.element_size(),
+        itemsize=itemsize,
         device=x.device,
         path=path,
         n_terms=n_terms,

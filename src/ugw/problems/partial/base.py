@@ -20,6 +20,7 @@ from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import SpacePair
 from ..config import PROBLEM_CONFIG
+from ..plan_operations import normalize
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +143,10 @@ class PartialProblem(SpacePair):
         plan: (B, n, m), with its mass. Rows and columns that exceed the weights are scaled down. If the mass is fixed
         (Mass), the plan is scaled to that mass first, and what scaling down removes is added where weights are unused.
         """
-        unit_plan = plan / self.mass_unit.to(plan.dtype)[:, None, None]
         if self.fixed_mass is None:
-            return exact_ot.clip_to_marginals(unit_plan, *self.unit_weights)
+            return exact_ot.clip_to_marginals(plan / self.mass_unit.to(plan.dtype)[:, None, None], *self.unit_weights)
         mass = self.fixed_mass.to(plan.dtype)
-        scaled = unit_plan * (mass / unit_plan.sum(dim=(1, 2)))[:, None, None]
+        scaled = normalize(plan) * mass[:, None, None]
         clipped = exact_ot.clip_to_marginals(scaled, *self.unit_weights)
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
