@@ -14,6 +14,7 @@ namespace UGW_NAMESPACE {
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
 #include "search.hpp"
+#include "frank_wolfe.hpp"
 
 void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
     run_items(run, next, deadline);
@@ -22,5 +23,7 @@ void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_cl
 void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve_linear_items(run, next); }
 
 void search(const SearchRun& run, std::atomic<std::int64_t>& next) { search_items(run, next); }
+
+void frank_wolfe(const FrankWolfeRun& run, std::atomic<std::int64_t>& next) { run_frank_wolfe(run, next); }
 
 }  // namespace UGW_NAMESPACE

@@ -23,7 +23,7 @@ from ..base import take_cost
 from ..distortion.base import Distortion
 from ..distortion.squares import SquaredDistortion
 from ..ugw import UGW
-from .base import PartialPlanState, PartialProblem, Segment
+from .base import PartialCompiledInputs, PartialPlanState, PartialProblem, Segment
 from .swaps import best_swap
 
 
@@ -100,6 +100,13 @@ class PartialGW(PartialProblem):
             return super().best_swap(state, min_decrease)
         least = min_decrease / self.mass_unit**2
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least)
+
+    def compiled_inputs(self) -> PartialCompiledInputs | None:
+        """Return what compiled steps need; None unless the loss is t²."""
+        total = self.distortion_sum
+        if not isinstance(total, SquaredDistortion):
+            return None
+        return PartialCompiledInputs(total.dx, total.dy, self.cost, self.alpha)
 
     def mass_factor(self) -> Tensor:
         """Return m², (B,), for the fixed mass m of a plan, or for TV the largest possible one, in weight units."""

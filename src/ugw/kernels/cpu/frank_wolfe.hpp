@@ -1,0 +1,321 @@
+// Frank–Wolfe for partial and balanced GW, the counterpart of `take_step` in solvers/frank_wolfe.py and of the methods of
+// `PartialGW` that it calls: the costs of the linear programs, and the step once they are solved.
+
+// One plan of a run with the problem it belongs to: matrices have padded rows, with zeros in the padding.
+struct FrankWolfePlan {
+    const FrankWolfeParameters* parameters;
+    int n, m;
+    Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
+    Matrix plan, local_cost;
+    double mass, linear;
+    int n_rows, n_cols;                   // of its linear program
+    const std::int64_t *rows, *cols;      // their points; run.n and run.m are the dummy points
+    std::int64_t program;                 // where its cost and its vertex begin
+};
+
+static Matrix matrix_of_item(Rows source, std::int64_t item) {
+    if (source.data == nullptr) return {nullptr, 0};
+    return {const_cast<double*>(source.data) + item * source.item, source.row};
+}
+
+// A copy of rows (n, m) of a dense matrix with `cols` columns.
+static Matrix pad_rows(const double* source, int n, int m, std::int64_t cols, Arena& arena) {
+    const Matrix target = arena.take_matrix(n, m);
+    for (int i = 0; i < n; ++i) {
+        std::memcpy(target.row(i), source + i * cols, sizeof(double) * m);
+        for (int j = m; j < pad(m); ++j) target.row(i)[j] = 0.0;
+    }
+    return target;
+}
+
+static FrankWolfePlan read_plan(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
+    const std::int64_t item = run.items[k];
+    const FrankWolfeProgram& program = run.programs[item];
+    FrankWolfePlan p;
+    p.parameters = run.parameters + item;
+    p.n = static_cast<int>(program.n);
+    p.m = static_cast<int>(program.m);
+    p.dx = matrix_of_item(run.dx, item);
+    p.dy = matrix_of_item(run.dy, item);
+    p.cost = matrix_of_item(run.cost, item);
+    p.plan = pad_rows(run.plan + k * run.n * run.m, p.n, p.m, run.m, arena);
+    p.local_cost = pad_rows(run.local_cost + k * run.n * run.m, p.n, p.m, run.m, arena);
+    p.mass = run.mass[k];
+    p.linear = run.linear[k];
+    p.n_rows = static_cast<int>(program.n_rows);
+    p.n_cols = static_cast<int>(program.n_cols);
+    p.rows = run.supports + program.rows;
+    p.cols = run.supports + program.cols;
+    p.program = program.start;
+    return p;
+}
+
+// `PartialGW.gradient`: 2·local cost − 2·(rho1 + rho2)·mass + alpha/unit·M.
+static void compute_gradient(const FrankWolfePlan& p, Matrix gradient) {
+    const double shift = 2.0 * p.parameters->total_penalty * p.mass;
+    const double share = p.parameters->alpha / p.parameters->mass_unit;
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < pad(p.m); j += LANES) {
+            Vec entry = 2.0 * load(p.local_cost.row(i) + j) - shift;
+            if (p.cost.data != nullptr) entry += share * load(p.cost.row(i) + j);
+            store(gradient.row(i) + j, entry);
+        }
+}
+
+// Numbers up to 1 in absolute value, rounded to multiples of 1/steps as by numpy.round: below 2^51, a sum with
+// ROUND_TO_INTEGER is rounded to an integer.
+UGW_INLINE Vec round_cost(Vec values, double steps) {
+    return ((values * steps + ROUND_TO_INTEGER) - ROUND_TO_INTEGER) / steps;
+}
+
+// The cost of a linear program, scaled and rounded as by `exact_ot.optimal_partial_plan`; 0 if an entry is not finite.
+// The gradient is replaced.
+static void write_program_cost(const FrankWolfeRun& run, const FrankWolfePlan& p, Matrix gradient, double* out) {
+    const bool has_mass = p.parameters->has_mass != 0.0;
+    double lowest = INFINITE, highest = -INFINITE;
+    bool is_finite = true;
+    for (int r = 0; r < p.n_rows; ++r)
+        for (int c = 0; c < p.n_cols; ++c) {
+            if (p.rows[r] == run.n || p.cols[c] == run.m) continue;
+            const double entry = gradient.row(static_cast<int>(p.rows[r]))[p.cols[c]];
+            is_finite = is_finite && std::isfinite(entry);
+            lowest = entry < lowest ? entry : lowest;
+            highest = entry > highest ? entry : highest;
+        }
+    if (!is_finite || lowest > highest) {
+        std::fill(out, out + std::int64_t(p.n_rows) * p.n_cols, 0.0);
+        return;
+    }
+    const double shift = has_mass ? lowest : 0.0, range = highest - lowest;
+    const double of_dummies = has_mass ? (range > 0.0 ? 2.0 * range : 1.0) : 0.0;
+    const bool has_dummies = p.rows[p.n_rows - 1] == run.n && p.cols[p.n_cols - 1] == run.m;
+    double size = has_mass ? range : std::max(std::abs(lowest), std::abs(highest));
+    if (has_dummies) size = std::max(size, of_dummies);
+    if (!(size > 0.0)) size = 1.0;
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < pad(p.m); j += LANES)
+            store(gradient.row(i) + j, round_cost((load(gradient.row(i) + j) - shift) / size, run.cost_steps));
+    const double corner = round_cost(broadcast(of_dummies / size), run.cost_steps)[0];
+    for (int r = 0; r < p.n_rows; ++r, out += p.n_cols) {
+        const bool is_dummy = p.rows[r] == run.n;
+        const double* row = is_dummy ? nullptr : gradient.row(static_cast<int>(p.rows[r]));
+        for (int c = 0; c < p.n_cols; ++c)
+            out[c] = p.cols[c] == run.m ? (is_dummy ? corner : 0.0) : (is_dummy ? 0.0 : row[p.cols[c]]);
+    }
+}
+
+// The segment from a plan in a direction, with the numbers of `Segment` in problems/partial/base.py.
+struct FrankWolfeSegment {
+    double mass, linear, slope, curvature, size;  // size: Σ |d|
+};
+
+struct FrankWolfeMemory {
+    Matrix gradient, direction, local_direction, product;
+    double *row_sums, *col_sums, *row_squares, *col_squares;
+    double* entry_masses;
+    int *entry_rows, *entry_cols;
+
+    void take(int n, int m, Arena& arena) {
+        for (Matrix* matrix : {&gradient, &direction, &local_direction, &product}) *matrix = arena.take_matrix(n, m);
+        for (double** sums : {&row_sums, &row_squares}) *sums = arena.take(pad(n));
+        for (double** sums : {&col_sums, &col_squares}) *sums = arena.take(pad(m));
+        entry_masses = arena.take(n + m);
+        entry_rows = reinterpret_cast<int*>(arena.take(n + m));
+        entry_cols = reinterpret_cast<int*>(arena.take(n + m));
+    }
+    // Doubles for an item with its plan and local cost.
+    static std::size_t size(int n, int m) {
+        return 6 * std::size_t(n) * pad(m) + 2 * (pad(n) + pad(m)) + 3 * (n + m) + 16 * PADDING;
+    }
+};
+
+// The quadratic on the segment in the direction memory.direction, whose Dx·d·Dy is in memory.product.
+static FrankWolfeSegment compute_segment(const FrankWolfePlan& p, FrankWolfeMemory& memory) {
+    const FrankWolfeParameters& constants = *p.parameters;
+    std::fill(memory.col_sums, memory.col_sums + pad(p.m), 0.0);
+    std::fill(memory.row_sums, memory.row_sums + pad(p.n), 0.0);
+    FrankWolfeSegment segment{};
+    Vec size = {}, linear = {}, slope = {}, curvature = {};
+    for (int i = 0; i < p.n; ++i) {
+        Vec row = {};
+        for (int j = 0; j < pad(p.m); j += LANES) {
+            const Vec d = load(memory.direction.row(i) + j);
+            row += d;
+            size += abs(d);
+            slope += d * load(p.local_cost.row(i) + j);
+            if (p.cost.data != nullptr) linear += d * load(p.cost.row(i) + j);
+            store(memory.col_sums + j, load(memory.col_sums + j) + d);
+        }
+        memory.row_sums[i] = sum_lanes(row);
+        segment.mass += memory.row_sums[i];
+    }
+    weighted_square_sum(memory.row_sums, p.dx, p.n, p.n, memory.row_squares);
+    weighted_square_sum(memory.col_sums, p.dy, p.m, p.m, memory.col_squares);
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < pad(p.m); j += LANES) {
+            const Vec squares = memory.row_squares[i] + load(memory.col_squares + j);
+            const Vec entry = squares - 2.0 * load(memory.product.row(i) + j);
+            store(memory.local_direction.row(i) + j, entry);
+            curvature += entry * load(memory.direction.row(i) + j);
+        }
+    const double unit = constants.mass_unit, penalty = constants.total_penalty;
+    segment.size = sum_lanes(size);
+    segment.linear = sum_lanes(linear);
+    segment.slope = unit * unit * 2.0 * (sum_lanes(slope) - penalty * p.mass * segment.mass) +
+                    constants.alpha * unit * segment.linear;
+    segment.curvature = unit * unit * (sum_lanes(curvature) - penalty * segment.mass * segment.mass);
+    return segment;
+}
+
+// The segment toward the solution of the linear program.
+static FrankWolfeSegment segment_to_vertex(const FrankWolfeRun& run, const FrankWolfePlan& p, FrankWolfeMemory& memory) {
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < pad(p.m); j += LANES) store(memory.direction.row(i) + j, -load(p.plan.row(i) + j));
+    const double* vertex = run.vertices + p.program;
+    for (int r = 0; r < p.n_rows; ++r) {
+        if (p.rows[r] == run.n) continue;
+        double* row = memory.direction.row(static_cast<int>(p.rows[r]));
+        for (int c = 0; c < p.n_cols; ++c)
+            if (p.cols[c] != run.m) row[p.cols[c]] += vertex[r * p.n_cols + c] * p.parameters->program_mass;
+    }
+    multiply(memory.direction, p.n, p.m, p.dy, p.m, memory.local_direction);
+    multiply(p.dx, p.n, p.n, memory.local_direction, p.m, memory.product);
+    return compute_segment(p, memory);
+}
+
+// Two entries of a plan whose masses are exchanged, and by how much; amount 0 for none.
+struct Swap {
+    int row_1, col_1, row_2, col_2;
+    double amount;
+};
+
+// `best_swap` in problems/partial/swaps.py, which has the definition, for the gradient in the memory.
+static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double min_decrease, FrankWolfeMemory& memory) {
+    int count = 0;
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < p.m && count < p.n + p.m; ++j)
+            if (p.plan.row(i)[j] > 0.0) {
+                memory.entry_rows[count] = i;
+                memory.entry_cols[count] = j;
+                memory.entry_masses[count++] = p.plan.row(i)[j];
+            }
+    double lowest_level = 0.0, lowest_change = 0.0;
+    Swap swap{0, 0, 0, 0, 0.0};
+    for (int e = 0; e < count; ++e) {
+        const int i = memory.entry_rows[e], j = memory.entry_cols[e];
+        const double *dx = p.dx.row(i), *dy = p.dy.row(j), *gradient = memory.gradient.row(i);
+        for (int f = e + 1; f < count; ++f) {
+            const int k = memory.entry_rows[f], l = memory.entry_cols[f];
+            const double moved = std::min(memory.entry_masses[e], memory.entry_masses[f]);
+            const double slope = gradient[l] + memory.gradient.row(k)[j] - gradient[j] - memory.gradient.row(k)[l];
+            const double second_x = dx[i] + p.dx.row(k)[k] - 2.0 * dx[k];
+            const double second_y = dy[j] + p.dy.row(l)[l] - 2.0 * dy[l];
+            const double change = moved * (slope - moved * 2.0 * second_x * second_y);
+            if (!(change < lowest_change + min_decrease)) continue;
+            const double level = std::nearbyint(change / min_decrease * run.swap_levels);
+            if (level < lowest_level) {
+                lowest_level = level;
+                lowest_change = change;
+                swap = {i, j, k, l, moved};
+            }
+        }
+    }
+    if (!(lowest_change < -min_decrease)) swap.amount = 0.0;
+    return swap;
+}
+
+// The segment along a swap: d = −amount·(e_i − e_k)(e_j − e_l)ᵀ, so that Dx·d·Dy is a product of two vectors.
+static FrankWolfeSegment segment_of_swap(const FrankWolfePlan& p, const Swap& swap, FrankWolfeMemory& memory) {
+    for (int i = 0; i < p.n; ++i) std::fill(memory.direction.row(i), memory.direction.row(i) + pad(p.m), 0.0);
+    memory.direction.row(swap.row_1)[swap.col_1] -= swap.amount;
+    memory.direction.row(swap.row_2)[swap.col_2] -= swap.amount;
+    memory.direction.row(swap.row_1)[swap.col_2] += swap.amount;
+    memory.direction.row(swap.row_2)[swap.col_1] += swap.amount;
+    const double *row_1 = p.dy.row(swap.col_1), *row_2 = p.dy.row(swap.col_2);
+    for (int i = 0; i < p.n; ++i) {
+        const double factor = -swap.amount * (p.dx.row(i)[swap.row_1] - p.dx.row(i)[swap.row_2]);
+        for (int j = 0; j < pad(p.m); j += LANES)
+            store(memory.product.row(i) + j, factor * (load(row_1 + j) - load(row_2 + j)));
+    }
+    return compute_segment(p, memory);
+}
+
+// The minimum of slope·t + curvature·t² on [0, 1]; at t = 1 where it is concave.
+static double best_step(const FrankWolfeSegment& segment) {
+    if (!(segment.curvature > 0.0)) return 1.0;
+    return std::min(std::max(-segment.slope / (2.0 * segment.curvature), 0.0), 1.0);
+}
+
+// Make the step of one plan and write the state after it.
+static void make_frank_wolfe_step(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
+    arena.reset();
+    const FrankWolfePlan p = read_plan(run, k, arena);
+    const FrankWolfeParameters& constants = *p.parameters;
+    FrankWolfeMemory memory;
+    memory.take(p.n, p.m, arena);
+    FrankWolfeSegment segment = segment_to_vertex(run, p, memory);
+    const double gap = (segment.slope > 0.0 ? 0.0 : -segment.slope) / constants.gap_scale;
+    double t = best_step(segment);
+    if (!(gap > constants.tol)) {
+        const double min_decrease = constants.tol * constants.gap_scale / (constants.mass_unit * constants.mass_unit);
+        compute_gradient(p, memory.gradient);
+        const Swap swap = best_swap(run, p, min_decrease, memory);
+        t = swap.amount > 0.0 ? 1.0 : 0.0;
+        if (t > 0.0) segment = segment_of_swap(p, swap, memory);
+    }
+    double *plan = run.new_plan + k * run.n * run.m, *local_cost = run.new_local_cost + k * run.n * run.m;
+    Vec distortion = {};
+    for (int i = 0; i < p.n; ++i) {
+        double *plan_row = p.plan.row(i), *cost_row = p.local_cost.row(i);
+        for (int j = 0; j < pad(p.m); j += LANES) {
+            const Vec moved = load(plan_row + j) + t * load(memory.direction.row(i) + j);
+            const Vec cost = load(cost_row + j) + t * load(memory.local_direction.row(i) + j);
+            distortion += moved * cost;
+            store(plan_row + j, moved);
+            store(cost_row + j, cost);
+        }
+        std::memcpy(plan + i * run.m, plan_row, sizeof(double) * p.m);
+        std::memcpy(local_cost + i * run.m, cost_row, sizeof(double) * p.m);
+        std::fill(plan + i * run.m + p.m, plan + (i + 1) * run.m, 0.0);
+        std::fill(local_cost + i * run.m + p.m, local_cost + (i + 1) * run.m, 0.0);
+    }
+    std::fill(plan + p.n * run.m, plan + run.n * run.m, 0.0);
+    std::fill(local_cost + p.n * run.m, local_cost + run.n * run.m, 0.0);
+    const double unit = constants.mass_unit, mass = p.mass + t * segment.mass, linear = p.linear + t * segment.linear;
+    const double distorted = sum_lanes(distortion), mass_square = unit * mass * unit * mass;
+    const double penalty = constants.total_penalty > 0.0
+                               ? constants.marginal_constant - constants.total_penalty * mass_square
+                               : 0.0;
+    run.numbers[0 * run.batch + k] = mass;
+    run.numbers[1 * run.batch + k] = distorted;
+    run.numbers[2 * run.batch + k] = linear;
+    run.numbers[3 * run.batch + k] = t * segment.size;
+    run.numbers[4 * run.batch + k] = gap;
+    run.numbers[5 * run.batch + k] = unit * unit * distorted + constants.alpha * unit * linear + penalty;
+    run.status[k] = t != 0.0 ? run.running : (mass < constants.min_mass ? run.collapsed : run.converged);
+}
+
+// Write the cost of the linear program at one plan.
+static void write_frank_wolfe_cost(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
+    arena.reset();
+    const FrankWolfePlan p = read_plan(run, k, arena);
+    const Matrix gradient = arena.take_matrix(p.n, p.m);
+    compute_gradient(p, gradient);
+    write_program_cost(run, p, gradient, run.costs + p.program);
+}
+
+// Take plans from a common counter until none is left.
+static void run_frank_wolfe(const FrankWolfeRun& run, std::atomic<std::int64_t>& next) {
+    std::size_t memory = 0;
+    for (std::int64_t k = 0; k < run.batch; ++k) {
+        const FrankWolfeProgram& program = run.programs[run.items[k]];
+        memory = std::max(memory, FrankWolfeMemory::size(static_cast<int>(program.n), static_cast<int>(program.m)));
+    }
+    Arena arena(memory + 64 * PADDING);
+    for (std::int64_t k = next++; k < run.batch; k = next++) {
+        if (run.makes_step)
+            make_frank_wolfe_step(run, k, arena);
+        else
+            write_frank_wolfe_cost(run, k, arena);
+    }
+}
