@@ -74,7 +74,8 @@ class SizeClass:
     has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: does a
     CPU compute the factors of an extrapolation from a sample of the rows of the costs? n_middle_clusters: clusters per
     side of the middle level, between the coarsest level and all points, 0 if there is none; n_noise_candidates: random
-    initial plans of a conic problem; tries_many_vertices: does a partial problem start from random plans and vertices?
+    initial plans of a conic problem; tries_many_vertices: does a problem without entropy, partial or
+    balanced, start from many vertices?
     streaming_sample: numbers of points (n, m) of the sample on which a streaming problem is solved first, None if it is
     solved on all points.
     """
@@ -98,9 +99,10 @@ UGW_CHOICES = (
     "has_tf32_phase",
     "samples_rows",
     "n_middle_clusters",
+    "tries_many_vertices",
 )
 CONIC_CHOICES = (*UGW_CHOICES, "n_noise_candidates")
-PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
+PARTIAL_CHOICES = UGW_CHOICES
 STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 
 

@@ -57,8 +57,8 @@ class CompiledSteps:
         if inputs is None:
             raise RuntimeError("the problem has no compiled steps")
         self._library = native.load()
-        a, b = problem.unit_weights
-        self._programs = ProgramBatch(a, b, problem.fixed_mass)
+        self._weights = [weights.contiguous() for weights in problem.unit_weights]
+        self._programs = ProgramBatch(*problem.unit_weights, mass=problem.fixed_mass)
         n, m = problem.x.n, problem.y.n
         sizes = torch.tensor(problem.sizes or ((n, m),))
         parameters = _parameters(problem, inputs, self._programs.masses, gap_scale, tol)
@@ -84,7 +84,10 @@ class CompiledSteps:
         return taken
 
     def advance(self, state: PartialPlanState) -> Step:
-        """Return the `Step` toward the plans that minimize the linearized objectives, as `frank_wolfe.take_step`."""
+        """Return the `Step` toward the plans that minimize the linearized objectives: that of `frank_wolfe.take_step`.
+
+        state: of the plans in the batch.
+        """
         batch, n, m = state.unit_plan.shape
         inputs = {
             "plan": state.unit_plan.contiguous(),
@@ -98,23 +101,10 @@ class CompiledSteps:
             "numbers": torch.empty(6, batch, dtype=torch.float64),
             "status": torch.empty(batch, dtype=torch.int64),
         }
-        tensors = {**self._arrays, **inputs, **outputs, "items": self.items}
-        arguments = native.FrankWolfeRun(
-            batch=batch,
-            n_threads=torch.get_num_threads(),
-            n=n,
-            m=m,
-            running=int(Status.RUNNING),
-            converged=int(Status.CONVERGED),
-            collapsed=int(Status.COLLAPSED),
-            swap_levels=PROBLEM_CONFIG.swap_levels,
-            cost_steps=10.0**KERNEL_CONFIG.cost_decimals,
-            **{name: native.rows_of_matrices(matrices) for name, matrices in self._matrices.items()},
-            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
-        )
+        arguments = self._arguments(n, m, {**inputs, **outputs})
         self._library.frank_wolfe(arguments)
         self._programs.solve(self.items.tolist())
-        arguments.makes_step = 1
+        arguments.task = native.FrankWolfeTask.MAKE_STEP
         self._library.frank_wolfe(arguments)
         mass, distortion, linear, change, gap, objective = outputs["numbers"].unbind(0)
         new = replace(
@@ -126,6 +116,44 @@ class CompiledSteps:
             linear=linear,
         )
         return Step(new, change, gap, objective, outputs["status"])
+
+
+    def swap_from_vertices(self, rows: Tensor, cols: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
+        """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and objectives (B,).
+
+        rows: (B, n), cols: (B, m), the orders of the points; max_swaps: of one plan, the best swap each time.
+        """
+        (batch, n), m = rows.shape, cols.shape[1]
+        tensors = {
+            "row_orders": rows.contiguous(),
+            "col_orders": cols.contiguous(),
+            "a": self._weights[0],
+            "b": self._weights[1],
+            "new_plan": torch.empty(batch, n, m, dtype=torch.float64),
+            "numbers": torch.empty(6, batch, dtype=torch.float64),
+        }
+        arguments = self._arguments(n, m, tensors)
+        arguments.task, arguments.max_swaps = native.FrankWolfeTask.SWAP_FROM_VERTICES, max_swaps
+        arguments.min_share = PROBLEM_CONFIG.min_vertex_share
+        self._library.frank_wolfe(arguments)
+        return tensors["new_plan"], tensors["numbers"][5]
+
+    def _arguments(self, n: int, m: int, tensors: dict[str, Tensor]) -> native.FrankWolfeRun:
+        """Return the arguments of a library call for plans (B, n, m); tensors: of this call, by the names of fields."""
+        tensors = {**self._arrays, **tensors, "items": self.items}
+        return native.FrankWolfeRun(
+            batch=len(self.items),
+            n_threads=torch.get_num_threads(),
+            n=n,
+            m=m,
+            running=int(Status.RUNNING),
+            converged=int(Status.CONVERGED),
+            collapsed=int(Status.COLLAPSED),
+            swap_levels=PROBLEM_CONFIG.swap_levels,
+            cost_steps=10.0**KERNEL_CONFIG.cost_decimals,
+            **{name: native.rows_of_matrices(matrices) for name, matrices in self._matrices.items()},
+            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+        )
 
 
 def _parameters(

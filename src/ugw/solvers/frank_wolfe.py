@@ -127,6 +127,21 @@ def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]
     return Iterate(new, change, gap), _report(step)
 
 
+def descend_by_swaps(problem: Any, plans: Tensor, min_decrease: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
+    """Return plans (B, n, m) after at most `max_swaps` swaps, the best one each time, and their objectives (B,).
+
+    plans: (B, n, m), that satisfy the constraints, in units of sqrt(m(a) m(b)), as the returned ones; min_decrease:
+    (B,), by which a swap must lower the objective.
+    """
+    state = problem.state_of_plan(plans)
+    for _ in range(max_swaps):
+        direction, lowers = problem.best_swap(state, min_decrease)
+        if not bool(lowers.any()):
+            break
+        state = problem.segment(state, direction).move(state, lowers.double())
+    return state.unit_plan, problem.objective(state).total
+
+
 def _report(step: Step) -> loop.Report:
     """Return the `Report` of a step to the loop."""
     numbers = {

@@ -192,12 +192,14 @@ struct Rows {
     std::int64_t item, row;
 };
 
+enum FrankWolfeTask { WRITE_COSTS, MAKE_STEP, SWAP_FROM_VERTICES };
+
 // The arguments of one call for a batch of plans: it writes the costs of their linear programs, or, once these are solved,
-// makes a step. `items` has the problem of each plan; problems that have ended are not among them.
+// makes a step, or makes vertices and lowers their objectives by swaps. `items` has the problem of each plan.
 struct FrankWolfeRun {
     std::int64_t batch, n_threads;
     std::int64_t n, m;  // of the arrays of plans
-    std::int64_t makes_step;
+    std::int64_t task;           // a `FrankWolfeTask`
     std::int64_t running, converged, collapsed;  // codes of `Status`
     double swap_levels;                          // `ProblemConfig.swap_levels`
     double cost_steps;                           // 10^`KernelConfig.cost_decimals`
@@ -213,4 +215,10 @@ struct FrankWolfeRun {
     double *new_plan, *new_local_cost;  // (batch, n, m), written by a step
     double* numbers;                // (6, batch): mass, distortion, linear, change, gap, objective; written by a step
     std::int64_t* status;           // (batch,), written by a step
+    // Vertices: the weights of each problem, in units of plans, and the orders of the points for each plan. They are
+    // written to new_plan, their objectives to the last row of `numbers`.
+    std::int64_t max_swaps;
+    double min_share;               // `ProblemConfig.min_vertex_share`
+    const double *a, *b;            // (items, n), (items, m)
+    const std::int64_t *row_orders, *col_orders;  // (batch, n), (batch, m)
 };

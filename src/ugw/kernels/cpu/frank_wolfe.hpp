@@ -38,10 +38,15 @@ static FrankWolfePlan read_plan(const FrankWolfeRun& run, std::int64_t k, Arena&
     p.dx = matrix_of_item(run.dx, item);
     p.dy = matrix_of_item(run.dy, item);
     p.cost = matrix_of_item(run.cost, item);
-    p.plan = pad_rows(run.plan + k * run.n * run.m, p.n, p.m, run.m, arena);
-    p.local_cost = pad_rows(run.local_cost + k * run.n * run.m, p.n, p.m, run.m, arena);
-    p.mass = run.mass[k];
-    p.linear = run.linear[k];
+    if (run.task == SWAP_FROM_VERTICES) {
+        p.plan = arena.take_matrix(p.n, p.m);
+        p.local_cost = arena.take_matrix(p.n, p.m);
+    } else {
+        p.plan = pad_rows(run.plan + k * run.n * run.m, p.n, p.m, run.m, arena);
+        p.local_cost = pad_rows(run.local_cost + k * run.n * run.m, p.n, p.m, run.m, arena);
+        p.mass = run.mass[k];
+        p.linear = run.linear[k];
+    }
     p.n_rows = static_cast<int>(program.n_rows);
     p.n_cols = static_cast<int>(program.n_cols);
     p.rows = run.supports + program.rows;
@@ -183,10 +188,10 @@ static FrankWolfeSegment segment_to_vertex(const FrankWolfeRun& run, const Frank
     return compute_segment(p, memory);
 }
 
-// Two entries of a plan whose masses are exchanged, and by how much; amount 0 for none.
+// Two entries of a plan whose masses are exchanged, how much, and the change of the objective; amount 0 for none.
 struct Swap {
     int row_1, col_1, row_2, col_2;
-    double amount;
+    double amount, change;
 };
 
 // `best_swap` in problems/partial/swaps.py, which has the definition, for the gradient in the memory.
@@ -200,7 +205,7 @@ static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double 
                 memory.entry_masses[count++] = p.plan.row(i)[j];
             }
     double lowest_level = 0.0, lowest_change = 0.0;
-    Swap swap{0, 0, 0, 0, 0.0};
+    Swap swap{0, 0, 0, 0, 0.0, 0.0};
     for (int e = 0; e < count; ++e) {
         const int i = memory.entry_rows[e], j = memory.entry_cols[e];
         const double *dx = p.dx.row(i), *dy = p.dy.row(j), *gradient = memory.gradient.row(i);
@@ -216,7 +221,7 @@ static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double 
             if (level < lowest_level) {
                 lowest_level = level;
                 lowest_change = change;
-                swap = {i, j, k, l, moved};
+                swap = {i, j, k, l, moved, change};
             }
         }
     }
@@ -244,6 +249,14 @@ static FrankWolfeSegment segment_of_swap(const FrankWolfePlan& p, const Swap& sw
 static double best_step(const FrankWolfeSegment& segment) {
     if (!(segment.curvature > 0.0)) return 1.0;
     return std::min(std::max(-segment.slope / (2.0 * segment.curvature), 0.0), 1.0);
+}
+
+// The objective at a plan of given mass, distortion and linear cost.
+static double objective_of(const FrankWolfeParameters& constants, double mass, double distortion, double linear) {
+    const double unit = constants.mass_unit, square = unit * mass * unit * mass;
+    const double penalty =
+        constants.total_penalty > 0.0 ? constants.marginal_constant - constants.total_penalty * square : 0.0;
+    return unit * unit * distortion + constants.alpha * unit * linear + penalty;
 }
 
 // Make the step of one plan and write the state after it.
@@ -281,18 +294,87 @@ static void make_frank_wolfe_step(const FrankWolfeRun& run, std::int64_t k, Aren
     }
     std::fill(plan + p.n * run.m, plan + run.n * run.m, 0.0);
     std::fill(local_cost + p.n * run.m, local_cost + run.n * run.m, 0.0);
-    const double unit = constants.mass_unit, mass = p.mass + t * segment.mass, linear = p.linear + t * segment.linear;
-    const double distorted = sum_lanes(distortion), mass_square = unit * mass * unit * mass;
-    const double penalty = constants.total_penalty > 0.0
-                               ? constants.marginal_constant - constants.total_penalty * mass_square
-                               : 0.0;
+    const double mass = p.mass + t * segment.mass, linear = p.linear + t * segment.linear;
+    const double distorted = sum_lanes(distortion);
     run.numbers[0 * run.batch + k] = mass;
     run.numbers[1 * run.batch + k] = distorted;
     run.numbers[2 * run.batch + k] = linear;
     run.numbers[3 * run.batch + k] = t * segment.size;
     run.numbers[4 * run.batch + k] = gap;
-    run.numbers[5 * run.batch + k] = unit * unit * distorted + constants.alpha * unit * linear + penalty;
+    run.numbers[5 * run.batch + k] = objective_of(constants, mass, distorted, linear);
     run.status[k] = t != 0.0 ? run.running : (mass < constants.min_mass ? run.collapsed : run.converged);
+}
+
+// The vertex of the north-west corner rule for one order of the rows and the columns, `north_west_corner` in
+// initializers/plans.py.
+static void make_vertex(const FrankWolfeRun& run, std::int64_t k, Matrix plan, int n) {
+    const double *a = run.a + run.items[k] * run.n, *b = run.b + run.items[k] * run.m;
+    const std::int64_t *rows = run.row_orders + k * run.n, *cols = run.col_orders + k * run.m;
+    for (int i = 0; i < n; ++i) std::fill(plan.row(i), plan.row(i) + plan.stride, 0.0);
+    double end_a = 0.0, end_b = 0.0, start = 0.0, total = 0.0;
+    for (std::int64_t i = 0; i < run.n; ++i) total += a[i];
+    std::int64_t i = -1, j = -1;
+    bool takes_row = true, takes_col = true;
+    for (;;) {
+        if (takes_row) {
+            do ++i;
+            while (i < run.n && !(a[rows[i]] > 0.0));
+            if (i == run.n) return;
+            end_a += a[rows[i]];
+        }
+        if (takes_col) {
+            do ++j;
+            while (j < run.m && !(b[cols[j]] > 0.0));
+            if (j == run.m) return;
+            end_b += b[cols[j]];
+        }
+        const double end = std::min(end_a, end_b);
+        if (end - start > run.min_share * total) plan.row(static_cast<int>(rows[i]))[cols[j]] = end - start;
+        takes_row = !(end_a > end);
+        takes_col = !(end_b > end);
+        start = end;
+    }
+}
+
+// Make a vertex, swap two pairs as long as that lowers the objective, and write plan and objective.
+static void swap_from_vertex(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
+    arena.reset();
+    FrankWolfePlan p = read_plan(run, k, arena);
+    const FrankWolfeParameters& constants = *p.parameters;
+    FrankWolfeMemory memory;
+    memory.take(p.n, p.m, arena);
+    make_vertex(run, k, p.plan, p.n);
+    copy(p.plan, p.n, p.m, memory.direction);
+    for (int i = 0; i < p.n; ++i) std::fill(p.local_cost.row(i), p.local_cost.row(i) + pad(p.m), 0.0);
+    multiply(p.plan, p.n, p.m, p.dy, p.m, memory.local_direction);
+    multiply(p.dx, p.n, p.n, memory.local_direction, p.m, memory.product);
+    FrankWolfeSegment segment = compute_segment(p, memory);  // from the empty plan: its local cost is that of the vertex
+    p.mass = segment.mass;
+    p.linear = segment.linear;
+    p.local_cost = memory.local_direction;
+    const double unit = constants.mass_unit, min_decrease = constants.tol * constants.gap_scale / (unit * unit);
+    double objective = objective_of(constants, p.mass, dot(p.local_cost, p.plan, p.n, p.m), p.linear);
+    compute_gradient(p, memory.gradient);
+    for (std::int64_t step = 0; step < run.max_swaps; ++step) {
+        const Swap swap = best_swap(run, p, min_decrease, memory);
+        if (!(swap.amount > 0.0)) break;
+        objective += unit * unit * swap.change;
+        p.plan.row(swap.row_1)[swap.col_1] -= swap.amount;
+        p.plan.row(swap.row_2)[swap.col_2] -= swap.amount;
+        p.plan.row(swap.row_1)[swap.col_2] += swap.amount;
+        p.plan.row(swap.row_2)[swap.col_1] += swap.amount;
+        const double *row_1 = p.dy.row(swap.col_1), *row_2 = p.dy.row(swap.col_2);
+        for (int i = 0; i < p.n; ++i) {
+            double* gradient = memory.gradient.row(i);
+            const double factor = 4.0 * swap.amount * (p.dx.row(swap.row_1)[i] - p.dx.row(swap.row_2)[i]);
+            for (int j = 0; j < pad(p.m); j += LANES)
+                store(gradient + j, load(gradient + j) + factor * (load(row_1 + j) - load(row_2 + j)));
+        }
+    }
+    double* plan = run.new_plan + k * run.n * run.m;
+    std::fill(plan, plan + run.n * run.m, 0.0);
+    for (int i = 0; i < p.n; ++i) std::memcpy(plan + i * run.m, p.plan.row(i), sizeof(double) * p.m);
+    run.numbers[5 * run.batch + k] = objective;
 }
 
 // Write the cost of the linear program at one plan.
@@ -313,8 +395,10 @@ static void run_frank_wolfe(const FrankWolfeRun& run, std::atomic<std::int64_t>&
     }
     Arena arena(memory + 64 * PADDING);
     for (std::int64_t k = next++; k < run.batch; k = next++) {
-        if (run.makes_step)
+        if (run.task == MAKE_STEP)
             make_frank_wolfe_step(run, k, arena);
+        else if (run.task == SWAP_FROM_VERTICES)
+            swap_from_vertex(run, k, arena);
         else
             write_frank_wolfe_cost(run, k, arena);
     }

@@ -6,6 +6,7 @@ import ctypes
 import os
 from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
@@ -109,6 +110,14 @@ class Rows(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("item", c_int64), ("row", c_int64)]
 
 
+class FrankWolfeTask(IntEnum):
+    """What one call of `Library.frank_wolfe` does, with the values of the C++ enumeration in common.hpp."""
+
+    WRITE_COSTS = 0
+    MAKE_STEP = 1
+    SWAP_FROM_VERTICES = 2
+
+
 class FrankWolfeRun(ctypes.Structure):
     """The arguments of `Library.frank_wolfe`, with the fields of the C++ record `FrankWolfeRun` in common.hpp."""
 
@@ -117,7 +126,7 @@ class FrankWolfeRun(ctypes.Structure):
         ("n_threads", c_int64),
         ("n", c_int64),
         ("m", c_int64),
-        ("makes_step", c_int64),
+        ("task", c_int64),
         ("running", c_int64),
         ("converged", c_int64),
         ("collapsed", c_int64),
@@ -140,6 +149,12 @@ class FrankWolfeRun(ctypes.Structure):
         ("new_local_cost", c_void_p),
         ("numbers", c_void_p),
         ("status", c_void_p),
+        ("max_swaps", c_int64),
+        ("min_share", c_double),
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("row_orders", c_void_p),
+        ("col_orders", c_void_p),
     ]
 
 
@@ -175,7 +190,7 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled search")
 
     def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
-        """Write the costs of the linear programs at a batch of plans, or make their steps once these are solved."""
+        """Do `arguments.task`: write the costs of linear programs, make steps once they are solved, or swap."""
         if self.handle.ugw_frank_wolfe(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
 

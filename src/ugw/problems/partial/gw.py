@@ -89,6 +89,11 @@ class PartialGW(PartialProblem):
         slope = self.mass_unit**2 * slope + self.alpha * self.mass_unit * linear
         return Segment(direction, local_cost, mass, linear, slope, self.mass_unit**2 * curvature)
 
+    @property
+    def has_swaps(self) -> bool:
+        """Whether `best_swap` may find one: the loss is t²."""
+        return isinstance(self.distortion_sum, SquaredDistortion)
+
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
         """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
 
@@ -99,7 +104,8 @@ class PartialGW(PartialProblem):
         if not isinstance(total, SquaredDistortion):
             return super().best_swap(state, min_decrease)
         least = min_decrease / self.mass_unit**2
-        return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least)
+        n_points = torch.tensor(self.sizes or [(self.x.n, self.y.n)], device=least.device).sum(1)
+        return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
         """Return what compiled steps need; None unless the loss is t²."""
