@@ -42,14 +42,15 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m), for Frank–Wolfe, of balanced GW without entropy.
 
     problem: a UGW problem with two hard marginals and eps = 0, whose items are of one size class; init: the name of an
-    initial plan, or a plan. The product plan is always a candidate of "auto" and "best", so that the solution is no
+    initial plan, or a plan. Between few points "auto" compares vertices after swaps, otherwise plans after entropic
+    steps; "best" does both. The product plan is always a candidate of "auto" and "best", so that the solution is no
     worse than that of a conditional gradient from it.
     """
     if not isinstance(init, str) or init not in ("auto", "best"):
         return candidate_plans(problem, init)
     candidates = [problem.product[:, None]]
     balanced = PartialGW.balanced(problem)
-    swaps = balanced.has_swaps and size_class(*problem.largest).tries_many_vertices
+    swaps = balanced.has_swaps and size_class(*problem.largest).compares_swapped_vertices
     if swaps:
         candidates.insert(0, swapped_vertices(balanced))
     if init == "best" or not swaps:

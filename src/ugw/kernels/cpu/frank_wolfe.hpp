@@ -117,20 +117,24 @@ struct FrankWolfeSegment {
 struct FrankWolfeMemory {
     Matrix gradient, direction, local_direction, product;
     double *row_sums, *col_sums, *row_squares, *col_squares;
-    double* entry_masses;
+    // Of `best_swap`: the transposed gradient; for each entry of the plan its mass, its gradient and the diagonal
+    // distances of its points; and the changes of the objective by swaps with one entry.
+    Matrix transposed;
+    double *masses, *gradients, *diagonals_x, *diagonals_y, *changes;
     int *entry_rows, *entry_cols;
 
     void take(int n, int m, Arena& arena) {
         for (Matrix* matrix : {&gradient, &direction, &local_direction, &product}) *matrix = arena.take_matrix(n, m);
         for (double** sums : {&row_sums, &row_squares}) *sums = arena.take(pad(n));
         for (double** sums : {&col_sums, &col_squares}) *sums = arena.take(pad(m));
-        entry_masses = arena.take(n + m);
-        entry_rows = reinterpret_cast<int*>(arena.take(n + m));
-        entry_cols = reinterpret_cast<int*>(arena.take(n + m));
+        transposed = arena.take_matrix(m, n);
+        for (double** values : {&masses, &gradients, &diagonals_x, &diagonals_y, &changes})
+            *values = arena.take(pad(n + m));
+        for (int** places : {&entry_rows, &entry_cols}) *places = reinterpret_cast<int*>(arena.take(pad(n + m)));
     }
     // Doubles for an item with its plan and local cost.
     static std::size_t size(int n, int m) {
-        return 6 * std::size_t(n) * pad(m) + 2 * (pad(n) + pad(m)) + 3 * (n + m) + 16 * PADDING;
+        return 6 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n) + 2 * (pad(n) + pad(m)) + 7 * pad(n + m);
     }
 };
 
@@ -194,39 +198,72 @@ struct Swap {
     double amount, change;
 };
 
-// `best_swap` in problems/partial/swaps.py, which has the definition, for the gradient in the memory.
-static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double min_decrease, FrankWolfeMemory& memory) {
+// List the first n + m entries of a plan of positive mass; the arrays are padded with entries of mass 0.
+static int list_entries(const FrankWolfePlan& p, FrankWolfeMemory& memory) {
     int count = 0;
     for (int i = 0; i < p.n; ++i)
         for (int j = 0; j < p.m && count < p.n + p.m; ++j)
             if (p.plan.row(i)[j] > 0.0) {
                 memory.entry_rows[count] = i;
                 memory.entry_cols[count] = j;
-                memory.entry_masses[count++] = p.plan.row(i)[j];
+                memory.masses[count] = p.plan.row(i)[j];
+                memory.gradients[count] = memory.gradient.row(i)[j];
+                memory.diagonals_x[count] = p.dx.row(i)[i];
+                memory.diagonals_y[count++] = p.dy.row(j)[j];
             }
+    for (int e = count; e < pad(count); ++e) {
+        memory.entry_rows[e] = memory.entry_cols[e] = 0;
+        memory.masses[e] = memory.gradients[e] = memory.diagonals_x[e] = memory.diagonals_y[e] = 0.0;
+    }
+    return count;
+}
+
+// Write the changes of the objective by swaps of entry e with the entries from `first` on, a multiple of PADDING, to
+// memory.changes, and return the least.
+static double swap_changes(const FrankWolfePlan& p, int e, int first, int count, FrankWolfeMemory& memory) {
+    const int i = memory.entry_rows[e], j = memory.entry_cols[e];
+    const double *dx = p.dx.row(i), *dy = p.dy.row(j), *row = memory.gradient.row(i), *col = memory.transposed.row(j);
+    const double mass = memory.masses[e], gradient = memory.gradients[e], dxi = dx[i], dyj = dy[j];
+    const int *rows = memory.entry_rows, *cols = memory.entry_cols;
+    const double *masses = memory.masses, *gradients = memory.gradients;
+    const double *diagonals_x = memory.diagonals_x, *diagonals_y = memory.diagonals_y;
+    double* __restrict changes = memory.changes;
+    for (int f = first; f < pad(count); ++f) {
+        const double moved = masses[f] < mass ? masses[f] : mass;
+        const double second_x = dxi + diagonals_x[f] - 2.0 * dx[rows[f]];
+        const double second_y = dyj + diagonals_y[f] - 2.0 * dy[cols[f]];
+        const double slope = row[cols[f]] + col[rows[f]] - gradient - gradients[f];
+        changes[f] = moved * (slope - 2.0 * moved * second_x * second_y);
+    }
+    Vec least = load(changes + first);
+    for (int f = first + LANES; f < pad(count); f += LANES) least = min(load(changes + f), least);
+    return -max_lanes(-least);
+}
+
+// `best_swap` in problems/partial/swaps.py, which has the definition, for the gradient in the memory.
+static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double min_decrease, FrankWolfeMemory& memory) {
+    const int count = list_entries(p, memory);
     double lowest_level = 0.0, lowest_change = 0.0;
-    Swap swap{0, 0, 0, 0, 0.0, 0.0};
-    for (int e = 0; e < count; ++e) {
-        const int i = memory.entry_rows[e], j = memory.entry_cols[e];
-        const double *dx = p.dx.row(i), *dy = p.dy.row(j), *gradient = memory.gradient.row(i);
+    int best_e = 0, best_f = 0;
+    for (int e = 0; e + 1 < count; ++e) {
+        // Of changes that differ by less than a level, the first is the lowest.
+        const double least = swap_changes(p, e, (e + 1) / PADDING * PADDING, count, memory);
+        if (!(least < lowest_change)) continue;
         for (int f = e + 1; f < count; ++f) {
-            const int k = memory.entry_rows[f], l = memory.entry_cols[f];
-            const double moved = std::min(memory.entry_masses[e], memory.entry_masses[f]);
-            const double slope = gradient[l] + memory.gradient.row(k)[j] - gradient[j] - memory.gradient.row(k)[l];
-            const double second_x = dx[i] + p.dx.row(k)[k] - 2.0 * dx[k];
-            const double second_y = dy[j] + p.dy.row(l)[l] - 2.0 * dy[l];
-            const double change = moved * (slope - moved * 2.0 * second_x * second_y);
-            if (!(change < lowest_change + min_decrease)) continue;
-            const double level = std::nearbyint(change / min_decrease * run.swap_levels);
+            if (!(memory.changes[f] < lowest_change)) continue;
+            const double level = std::nearbyint(memory.changes[f] / min_decrease * run.swap_levels);
             if (level < lowest_level) {
                 lowest_level = level;
-                lowest_change = change;
-                swap = {i, j, k, l, moved, change};
+                lowest_change = memory.changes[f];
+                best_e = e;
+                best_f = f;
             }
         }
     }
-    if (!(lowest_change < -min_decrease)) swap.amount = 0.0;
-    return swap;
+    if (!(lowest_change < -min_decrease)) return {0, 0, 0, 0, 0.0, 0.0};
+    const double moved = std::min(memory.masses[best_e], memory.masses[best_f]);
+    return {memory.entry_rows[best_e], memory.entry_cols[best_e], memory.entry_rows[best_f], memory.entry_cols[best_f],
+            moved, lowest_change};
 }
 
 // The segment along a swap: d = −amount·(e_i − e_k)(e_j − e_l)ᵀ, so that Dx·d·Dy is a product of two vectors.
@@ -272,6 +309,7 @@ static void make_frank_wolfe_step(const FrankWolfeRun& run, std::int64_t k, Aren
     if (!(gap > constants.tol)) {
         const double min_decrease = constants.tol * constants.gap_scale / (constants.mass_unit * constants.mass_unit);
         compute_gradient(p, memory.gradient);
+        transpose(memory.gradient, p.n, p.m, memory.transposed);
         const Swap swap = best_swap(run, p, min_decrease, memory);
         t = swap.amount > 0.0 ? 1.0 : 0.0;
         if (t > 0.0) segment = segment_of_swap(p, swap, memory);
@@ -336,6 +374,17 @@ static void make_vertex(const FrankWolfeRun& run, std::int64_t k, Matrix plan, i
     }
 }
 
+// matrix += factor·(u − v)(s − t)ᵀ.
+static void add_product(
+    const double* u, const double* v, int rows, const double* s, const double* t, int cols, double factor, Matrix matrix
+) {
+    for (int i = 0; i < rows; ++i) {
+        const double share = factor * (u[i] - v[i]);
+        for (int j = 0; j < pad(cols); j += LANES)
+            store(matrix.row(i) + j, load(matrix.row(i) + j) + share * (load(s + j) - load(t + j)));
+    }
+}
+
 // Make a vertex, swap two pairs as long as that lowers the objective, and write plan and objective.
 static void swap_from_vertex(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
     arena.reset();
@@ -355,6 +404,7 @@ static void swap_from_vertex(const FrankWolfeRun& run, std::int64_t k, Arena& ar
     const double unit = constants.mass_unit, min_decrease = constants.tol * constants.gap_scale / (unit * unit);
     double objective = objective_of(constants, p.mass, dot(p.local_cost, p.plan, p.n, p.m), p.linear);
     compute_gradient(p, memory.gradient);
+    transpose(memory.gradient, p.n, p.m, memory.transposed);
     for (std::int64_t step = 0; step < run.max_swaps; ++step) {
         const Swap swap = best_swap(run, p, min_decrease, memory);
         if (!(swap.amount > 0.0)) break;
@@ -363,13 +413,10 @@ static void swap_from_vertex(const FrankWolfeRun& run, std::int64_t k, Arena& ar
         p.plan.row(swap.row_2)[swap.col_2] -= swap.amount;
         p.plan.row(swap.row_1)[swap.col_2] += swap.amount;
         p.plan.row(swap.row_2)[swap.col_1] += swap.amount;
-        const double *row_1 = p.dy.row(swap.col_1), *row_2 = p.dy.row(swap.col_2);
-        for (int i = 0; i < p.n; ++i) {
-            double* gradient = memory.gradient.row(i);
-            const double factor = 4.0 * swap.amount * (p.dx.row(swap.row_1)[i] - p.dx.row(swap.row_2)[i]);
-            for (int j = 0; j < pad(p.m); j += LANES)
-                store(gradient + j, load(gradient + j) + factor * (load(row_1 + j) - load(row_2 + j)));
-        }
+        add_product(p.dx.row(swap.row_1), p.dx.row(swap.row_2), p.n, p.dy.row(swap.col_1), p.dy.row(swap.col_2), p.m,
+                    4.0 * swap.amount, memory.gradient);
+        add_product(p.dy.row(swap.col_1), p.dy.row(swap.col_2), p.m, p.dx.row(swap.row_1), p.dx.row(swap.row_2), p.n,
+                    4.0 * swap.amount, memory.transposed);
     }
     double* plan = run.new_plan + k * run.n * run.m;
     std::fill(plan, plan + run.n * run.m, 0.0);
