@@ -132,7 +132,7 @@ def test_candidates_by_size_and_loss():
     few, many = (cases.problem(cases.clouds(n, n, 0), PLAIN) for n in (10, 26))
     pair = cases.clouds(10, 10, 0)
     other = build_ugw(pair.x, pair.y, rho=INF, eps=0.0, fused=None, loss=torch.abs)
-    for problem, start, count in ((few, "auto", 5), (few, "best", 9), (many, "auto", 5), (other, "auto", 5)):
+    for problem, start, count in ((few, "auto", 13), (few, "best", 17), (many, "auto", 5), (other, "auto", 5)):
         plans = balanced_candidates(problem, start)
         assert 2 <= plans.shape[1] <= count
         torch.testing.assert_close(plans[:, -1], problem.product)
