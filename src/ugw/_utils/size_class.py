@@ -46,9 +46,9 @@ class SizeThresholds:
     # Max entries for which a partial problem also starts from random plans and from vertices of its polytope: a linear
     # program for each of 40 candidates takes seconds beyond.
     max_entries_with_many_vertices: int = 2_500
-    # Max entries for which balanced GW without entropy compares vertices after swaps instead of candidates after entropic
-    # steps (measured on clouds of points: faster and closer to the best known value below this; beyond 24 points a
-    # search as good takes longer).
+    # Max entries for which balanced GW without entropy compares vertices after swaps instead of plans after entropic
+    # steps (measured on clouds of points: closer to the best known value below this, up to 14 points also faster;
+    # beyond 24 points a search as good takes longer).
     max_entries_with_swapped_vertices: int = 600
     # Max entries for a loss that is infinite somewhere: it has no factors, and its sum is made term by term.
     max_entries_of_infinite_loss: int = 2_500

@@ -58,7 +58,7 @@ class CompiledSteps:
             raise RuntimeError("the problem has no compiled steps")
         self._library = native.load()
         self._weights = [weights.contiguous() for weights in problem.unit_weights]
-        self._programs = ProgramBatch(*problem.unit_weights, mass=problem.fixed_mass)
+        self._programs = ProgramBatch(self._weights[0], self._weights[1], problem.fixed_mass)
         n, m = problem.x.n, problem.y.n
         sizes = torch.tensor(problem.sizes or ((n, m),))
         parameters = _parameters(problem, inputs, self._programs.masses, gap_scale, tol)
@@ -116,7 +116,6 @@ class CompiledSteps:
             linear=linear,
         )
         return Step(new, change, gap, objective, outputs["status"])
-
 
     def swap_from_vertices(self, rows: Tensor, cols: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
         """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and objectives (B,).
