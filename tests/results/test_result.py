@@ -457,8 +457,8 @@ def test_a_batch_of_tensors_has_search_steps_as_a_tensor():
     [
         (lambda x, y: ugw.solve(x, y), "compiled", "torch"),
         (lambda x, y: ugw.solve(x.to(torch.float32), y.to(torch.float32)), "compiled", "torch"),
-        (lambda x, y: ugw.solve(x, y, rho=INF, eps=0.0, init="product"), "torch + POT", "torch + POT"),
-        (lambda x, y: ugw.solve(x, y, rho=ugw.TV(0.3), init="product"), "torch + POT", "torch + POT"),
+        (lambda x, y: ugw.solve(x, y, rho=INF, eps=0.0, init="product"), "compiled + POT", "torch + POT"),
+        (lambda x, y: ugw.solve(x, y, rho=ugw.TV(0.3), init="product"), "compiled + POT", "torch + POT"),
         (lambda x, y: ugw.solve(x, y, solver=STREAMING), "torch", "torch"),
         (lambda x, y: ugw.solve_conic(x, y, init="product"), "compiled", "torch"),
         (lambda x, y: ugw.solve_linear(x, y, cost=np.ones((5, 6))), "torch + compiled Sinkhorn", "torch"),

@@ -46,6 +46,10 @@ class SizeThresholds:
     # Max entries for which a partial problem also starts from random plans and from vertices of its polytope: a linear
     # program for each of 40 candidates takes seconds beyond.
     max_entries_with_many_vertices: int = 2_500
+    # Max entries for which balanced GW without entropy compares vertices after swaps instead of plans after entropic
+    # steps (measured on clouds of points: closer to the best known value below this, up to 14 points also faster;
+    # beyond 24 points a search as good takes longer).
+    max_entries_with_swapped_vertices: int = 600
     # Max entries for a loss that is infinite somewhere: it has no factors, and its sum is made term by term.
     max_entries_of_infinite_loss: int = 2_500
     # Max entries for steps by linear programs over pairs of entries: larger ones take more than ten minutes.
@@ -75,6 +79,7 @@ class SizeClass:
     CPU compute the factors of an extrapolation from a sample of the rows of the costs? n_middle_clusters: clusters per
     side of the middle level, between the coarsest level and all points, 0 if there is none; n_noise_candidates: random
     initial plans of a conic problem; tries_many_vertices: does a partial problem start from random plans and vertices?
+    compares_swapped_vertices: do the initial plans of balanced GW without entropy come from vertices and swaps?
     streaming_sample: numbers of points (n, m) of the sample on which a streaming problem is solved first, None if it is
     solved on all points.
     """
@@ -87,6 +92,7 @@ class SizeClass:
     n_middle_clusters: int
     n_noise_candidates: int
     tries_many_vertices: bool
+    compares_swapped_vertices: bool
     streaming_sample: tuple[int, int] | None
 
 
@@ -98,6 +104,7 @@ UGW_CHOICES = (
     "has_tf32_phase",
     "samples_rows",
     "n_middle_clusters",
+    "compares_swapped_vertices",
 )
 CONIC_CHOICES = (*UGW_CHOICES, "n_noise_candidates")
 PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
@@ -123,6 +130,7 @@ def size_class(n: int, m: int) -> SizeClass:
         n_middle_clusters=_n_middle_clusters(n, m),
         n_noise_candidates=_n_noise_candidates(entries),
         tries_many_vertices=entries <= limits.max_entries_with_many_vertices,
+        compares_swapped_vertices=entries <= limits.max_entries_with_swapped_vertices,
         streaming_sample=_streaming_sample(n, m),
     )
 

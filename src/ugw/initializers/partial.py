@@ -22,6 +22,7 @@ from .config import INITIALIZER_CONFIG
 from .plans import starts_of_linear_programs, to_unit_mass
 from .select import candidate_plans
 from .successive_halving import Round, successive_halving
+from .swapped_vertices import swapped_vertices
 
 # Balanced GW without entropy alternates from all its candidates but the product plan.
 ALTERNATING_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_alternating_steps_before_vertex)),)
@@ -41,13 +42,21 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m), for Frank–Wolfe, of balanced GW without entropy.
 
     problem: a UGW problem with two hard marginals and eps = 0, whose items are of one size class; init: the name of an
-    initial plan, or a plan. The product plan is always a candidate of "auto" and "best", so that the solution is no
+    initial plan, or a plan. Between few points "auto" compares vertices after swaps, otherwise plans after entropic
+    steps; "best" does both. The product plan is always a candidate of "auto" and "best", so that the solution is no
     worse than that of a conditional gradient from it.
     """
     if not isinstance(init, str) or init not in ("auto", "best"):
         return candidate_plans(problem, init)
-    plans, _ = successive_halving(problem, candidate_plans(problem, init), ALTERNATING_SCHEDULE)
-    return torch.cat([plans, problem.product[:, None]], dim=1)
+    candidates = [problem.product[:, None]]
+    balanced = PartialGW.balanced(problem)
+    swaps = balanced.has_swaps and size_class(*problem.largest).compares_swapped_vertices
+    if swaps:
+        candidates.insert(0, swapped_vertices(balanced))
+    if init == "best" or not swaps:
+        plans, _ = successive_halving(problem, candidate_plans(problem, init), ALTERNATING_SCHEDULE)
+        candidates.insert(0, plans)
+    return torch.cat(candidates, dim=1)
 
 
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:

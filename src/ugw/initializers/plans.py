@@ -128,7 +128,7 @@ def vertex_plans(problem: SpacePair, count: int) -> Tensor:
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
     side = _side_that_draws_first(problem)
     plans = [
-        _north_west_corner(
+        north_west_corner(
             problem, *(eccentricity_ranks(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
         )
     ]
@@ -136,11 +136,11 @@ def vertex_plans(problem: SpacePair, count: int) -> Tensor:
         draws = [np.random.default_rng((0, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
         keys = (u[side].gather(1, ranks[0]), u[1 - side].gather(1, ranks[1]))
-        plans.append(_north_west_corner(problem, *(key.argsort(1) for key in keys)))
+        plans.append(north_west_corner(problem, *(key.argsort(1) for key in keys)))
     return torch.stack(plans, dim=1)
 
 
-def _north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
+def north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
     """Return the plan (B, n, m) of the north-west corner rule, points in the orders rows (B, n) and cols (B, m)."""
     a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
     end_a, end_b = a.cumsum(1), b.cumsum(1)
@@ -150,6 +150,27 @@ def _north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor
     plan = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], plan, 0.0)
     plan = plan.gather(1, rows.argsort(1)[:, :, None].expand_as(plan))
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
+
+
+def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
+    """Return `count` orders of the points of each space, (B, count, n) and (B, count, m), for `north_west_corner`.
+
+    The first orders are by eccentricity, the others by the distance to a random anchor of the space; ties by index.
+    """
+    n_plans = -(-(count - 1) // INITIALIZER_CONFIG.n_anchor_pairs)
+    near_x, near_y, _ = anchor_distances(problem, max(n_plans, 1))
+    pairs = ((problem.x, problem.log_a, near_x), (problem.y, problem.log_b, near_y))
+    rows, cols = (
+        torch.cat(
+            [
+                eccentricity_ranks(space.metric, log_weights.exp()).argsort(dim=1, stable=True)[:, None],
+                near[:, :, : count - 1].mT.argsort(dim=2, stable=True),
+            ],
+            dim=1,
+        )
+        for space, log_weights, near in pairs
+    )
+    return rows, cols
 
 
 def starts_of_linear_programs(problem: SpacePair) -> Tensor:

@@ -5,6 +5,10 @@ Every function treats the items of a batch separately. Shapes: cost (B, n, m), w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -53,16 +57,61 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
     0.75
     """
     costs, rows, cols = _to_numpy(cost, a, b)
-    if mass is None:
-        programs = _add_dummy_points(costs, rows, cols, None)
-    else:
-        (masses,) = _to_numpy(mass)
+    masses = None if mass is None else _to_numpy(mass)[0]
+    if masses is not None:
         rows, cols = (np.minimum(weights, masses[:, None]) for weights in (rows, cols))
         # Entries at points of weight 0, such as padding, do not change the costs of the others.
         is_used = (rows > 0)[:, :, None] & (cols > 0)[:, None, :]
-        lowest = np.where(is_used, costs, np.inf).min((1, 2), keepdims=True)
-        programs = _add_dummy_points(np.where(is_used, costs, lowest), rows, cols, masses)
-    return torch.from_numpy(_optimal_plans(*programs)[:, :-1, :-1]).to(cost)
+        costs = np.where(is_used, costs, np.where(is_used, costs, np.inf).min((1, 2), keepdims=True))
+    plans = _optimal_plans(_add_dummy_costs(costs, masses), *_add_dummy_weights(rows, cols, masses))
+    return torch.from_numpy(plans[:, :-1, :-1]).to(cost)
+
+
+class ProgramBatch:
+    """The programs of `optimal_partial_plan` with fixed weights, for costs that change from step to step.
+
+    Only points of positive weight take part, the dummy points among them. Arrays have one program after the other.
+    supports: indices of the points, n or m for a dummy point; costs: to be written, scaled and rounded as in
+    `_optimal_plans`; vertices: solutions of mass 1; layout: (B, 5), numbers of rows and columns, where the indices of
+    the rows and of the columns begin in `supports`, and the cost in `costs`; masses: (B,), of the given programs.
+    """
+
+    def __init__(self, a: Tensor, b: Tensor, mass: Tensor | None) -> None:
+        """Prepare the programs for the weights a (B, n) and b (B, m) and the mass (B,), None for any mass."""
+        rows, cols = _to_numpy(a, b)
+        masses = None if mass is None else _to_numpy(mass)[0]
+        if masses is not None:
+            rows, cols = (np.minimum(weights, masses[:, None]) for weights in (rows, cols))
+        sides = _add_dummy_weights(rows, cols, masses)
+        is_used, totals = [side > 0 for side in sides], [_total(side) for side in sides]
+        counts = [mask.sum(1) for mask in is_used]
+        first = [count.cumsum() - count for count in counts]
+        sizes = counts[0] * counts[1]
+        starts = sizes.cumsum() - sizes
+        unit_rows, unit_cols = (
+            (side / total[:, None])[mask] for side, total, mask in zip(sides, totals, is_used, strict=True)
+        )
+        layout = np.column_stack([*counts, first[0], counts[0].sum() + first[1], starts])
+        self.layout = torch.from_numpy(layout)
+        self.supports = torch.from_numpy(np.concatenate([mask.nonzero()[1] for mask in is_used]))
+        self.masses = torch.from_numpy(totals[0])
+        costs, vertices = (np.zeros(int(sizes.sum())) for _ in range(2))
+        self.costs, self.vertices = torch.from_numpy(costs), torch.from_numpy(vertices)
+        self._programs = [
+            (
+                unit_rows[row : row + n_rows],
+                unit_cols[col : col + n_cols],
+                costs[start : start + n_rows * n_cols].reshape(n_rows, n_cols),
+                vertices[start : start + n_rows * n_cols].reshape(n_rows, n_cols),
+            )
+            for n_rows, n_cols, row, col, start in np.column_stack([*counts, *first, starts]).tolist()
+        ]
+
+    def solve(self, items: Sequence[int]) -> None:
+        """Write the solutions of the programs of some items, for their `costs`, to `vertices`."""
+        for item in items:
+            a, b, cost, vertex = self._programs[item]
+            vertex[:] = _network_simplex(a, b, cost)
 
 
 def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,7 +121,8 @@ def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None)
     the mass, 0 if no mass is given.
     """
     costs, rows, cols = _to_numpy(cost, a, b)
-    programs = _add_dummy_points(costs, rows, cols, None if mass is None else _to_numpy(mass)[0])
+    masses = None if mass is None else _to_numpy(mass)[0]
+    programs = _add_dummy_costs(costs, masses), *_add_dummy_weights(rows, cols, masses)
     pairs = [_multipliers(*item) for item in zip(*programs, strict=True)]
     u, v = (np.stack(multipliers) for multipliers in zip(*pairs, strict=True))
     lowest = costs.min((1, 2))
@@ -118,17 +168,13 @@ def _to_numpy(*tensors: Tensor) -> list[np.ndarray]:
     return [np.ascontiguousarray(tensor.detach().double().cpu().numpy()) for tensor in tensors]
 
 
-def _add_dummy_points(
-    costs: np.ndarray, rows: np.ndarray, cols: np.ndarray, masses: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return balanced transport problems with a dummy point on each side, which receives the unmatched mass.
+def _add_dummy_costs(costs: np.ndarray, masses: np.ndarray | None) -> np.ndarray:
+    """Return the costs (B, n + 1, m + 1) of transport problems with a dummy point on each side for the unmatched mass.
 
-    costs: (B, n, m); rows: (B, n) and cols: (B, m), weights; masses: (B,), of the plans between the given points, or
-    None for any. Returns the costs (B, n + 1, m + 1) and the weights (B, n + 1) and (B, m + 1).
+    costs: (B, n, m); masses: (B,), of the plans between the given points, or None for any.
     """
     batch, n, m = costs.shape
     extended = np.zeros((batch, n + 1, m + 1))
-    unmatched_a, unmatched_b = _total(rows), _total(cols)
     if masses is None:
         extended[:, :-1, :-1] = costs
     else:
@@ -136,12 +182,22 @@ def _add_dummy_points(
         extended[:, :-1, :-1] = costs - costs.min((1, 2), keepdims=True)
         highest = extended.max((1, 2))
         extended[:, -1, -1] = np.where(highest > 0, 2.0 * highest, 1.0)
+    return extended
+
+
+def _add_dummy_weights(rows: np.ndarray, cols: np.ndarray, masses: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights (B, n + 1) and (B, m + 1) of balanced problems with a dummy point on each side.
+
+    rows: (B, n) and cols: (B, m), weights; masses: (B,), of the plans between the given points, or None for any.
+    """
+    unmatched_a, unmatched_b = _total(rows), _total(cols)
+    if masses is not None:
         # A dummy point that receives only rounding errors is left out: the problem is balanced without it.
         is_matched = KERNEL_CONFIG.matched_mass_share * masses
         unmatched_a, unmatched_b = (
             np.where(total - masses > is_matched, total - masses, 0.0) for total in (unmatched_a, unmatched_b)
         )
-    return extended, np.column_stack([rows, unmatched_b]), np.column_stack([cols, unmatched_a])
+    return np.column_stack([rows, unmatched_b]), np.column_stack([cols, unmatched_a])
 
 
 def _total(weights: np.ndarray) -> np.ndarray:
@@ -190,15 +246,23 @@ def _outer_index(row: slice | np.ndarray, col: slice | np.ndarray) -> tuple[np.n
 
 def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> np.ndarray:
     """Return an optimal plan (n, m) of one balanced transport problem. a: (n,), b: (m,), positive; cost: (n, m)."""
+    limit = KERNEL_CONFIG.max_simplex_pivots
+    if cost.size < KERNEL_CONFIG.min_interruptible_entries:
+        # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
+        plan, _, _, _, code = _compiled_simplex()(a, b, cost, limit, 1)
+        if code == KERNEL_CONFIG.simplex_optimal:
+            return plan
     import ot
+
+    return call_interruptibly(ot.emd, a, b, cost, numItermax=limit)
+
+
+@cache
+def _compiled_simplex() -> Callable[..., Any]:
+    """Return the compiled function of POT; an import statement in a loop takes a tenth of the time of a program."""
     from ot.lp import emd_wrap
 
-    limit = KERNEL_CONFIG.max_simplex_pivots
-    if cost.size >= KERNEL_CONFIG.min_interruptible_entries:
-        return call_interruptibly(ot.emd, a, b, cost, numItermax=limit)
-    # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
-    plan, _, _, _, code = emd_wrap.emd_c(a, b, cost, limit, 1)
-    return plan if code == KERNEL_CONFIG.simplex_optimal else ot.emd(a, b, cost, numItermax=limit)
+    return emd_wrap.emd_c
 
 
 def _multipliers(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

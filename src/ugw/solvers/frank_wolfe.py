@@ -5,6 +5,7 @@ The linear step is POT's network simplex, the line search exact because F is qua
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .compiled_frank_wolfe import CompiledSteps, Step, has_compiled_steps
 from .monitor import Monitor
 
 
@@ -40,9 +42,10 @@ class FrankWolfe(Solver):
         """Return the result of a solve from the plan `init` (B, n, m), first projected to the constraints."""
         state = problem.state_of_plan(problem.project(init))
         one = torch.ones_like(problem.eps)
-        context = _Context(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
+        step, context = make_step(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
+        backend = StepBackend.COMPILED if isinstance(context, CompiledSteps) else StepBackend.TORCH
         rules = loop.Rules(max_iter=self.max_iter)
-        outcome = loop.iterate(_step, context, _Iterate(state, one, one), rules, monitor)
+        outcome = loop.iterate(step, context, Iterate(state, one, one), rules, monitor)
         # The local cost of a moved plan is updated from step to step: the reported one has no error of earlier steps.
         state = problem.state_of_plan(outcome.state.state.unit_plan)
         terms = problem.objective(state)
@@ -59,13 +62,13 @@ class FrankWolfe(Solver):
             n_iter=outcome.n_iter,
             trace=outcome.table(),
             n_iter_search=torch.zeros_like(outcome.n_iter),
-            backend=torch.full_like(outcome.n_iter, int(StepBackend.TORCH | StepBackend.POT)),
+            backend=torch.full_like(outcome.n_iter, int(backend | StepBackend.POT)),
         )
         return problem.result(tensors)
 
 
 @dataclass(frozen=True, eq=False)
-class _Context(BatchRecord):
+class Context(BatchRecord):
     """The constants of a run: the problem, the unit of duality gaps (B,), and the relative gap (B,) to stop at."""
 
     problem: Any
@@ -74,7 +77,7 @@ class _Context(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class _Iterate(BatchRecord):
+class Iterate(BatchRecord):
     """The last plan with the quantities computed from it (state), L1 change (B,) and relative duality gap (B,)."""
 
     state: Any
@@ -82,7 +85,23 @@ class _Iterate(BatchRecord):
     residual: Tensor
 
 
-def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
+def make_step(problem: Any, gap_scale: Tensor, tol: Tensor) -> tuple[Callable[..., Any], Any]:
+    """Return the step function of a run, compiled or in torch, and the constants that it needs.
+
+    gap_scale: (B,), the unit of duality gaps; tol: (B,), the gap in that unit at which to stop.
+    """
+    if has_compiled_steps(problem):
+        return take_compiled_step, CompiledSteps(problem, gap_scale, tol)
+    return take_step, Context(problem, gap_scale, tol)
+
+
+def take_compiled_step(steps: CompiledSteps, iterate: Iterate) -> tuple[Iterate, loop.Report]:
+    """Return the iterate after one step in the compiled library, and the `Report`: those of `take_step`."""
+    step = steps.advance(iterate.state)
+    return Iterate(step.state, step.change, step.gap), _report(step)
+
+
+def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]:
     """Return the iterate after one step toward the plan that minimizes the linearized objective, and the `Report`.
 
     The step length minimizes the objective on the segment exactly. From a plan that no linear step improves, the step
@@ -107,12 +126,32 @@ def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
     change = t * segment.direction.abs().sum(dim=(1, 2), dtype=torch.float64)
     converged = torch.where(new.is_collapsed, int(Status.COLLAPSED), int(Status.CONVERGED))
     status = torch.where(t == 0, converged, int(Status.RUNNING))
-    objective = problem.objective(new).total
+    step = Step(new, change, gap, problem.objective(new).total, status)
+    return Iterate(new, change, gap), _report(step)
+
+
+def descend_by_swaps(problem: Any, plans: Tensor, min_decrease: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
+    """Return plans (B, n, m) after at most `max_swaps` swaps, the best one each time, and their objectives (B,).
+
+    plans: (B, n, m), that satisfy the constraints, in units of sqrt(m(a) m(b)), as the returned ones; min_decrease:
+    (B,), by which a swap must lower the objective.
+    """
+    state = problem.state_of_plan(plans)
+    for _ in range(max_swaps):
+        direction, lowers = problem.best_swap(state, min_decrease)
+        if not bool(lowers.any()):
+            break
+        state = problem.segment(state, direction).move(state, lowers.double())
+    return state.unit_plan, problem.objective(state).total
+
+
+def _report(step: Step) -> loop.Report:
+    """Return the `Report` of a step to the loop."""
     numbers = {
-        "objective": objective,
-        "relaxed": objective,  # there is only one plan
-        "change": change,
-        "residual": gap,
-        "mass": new.log_mass.exp(),
+        "objective": step.objective,
+        "relaxed": step.objective,  # there is only one plan
+        "change": step.change,
+        "residual": step.gap,
+        "mass": step.state.log_mass.exp(),
     }
-    return _Iterate(new, change, gap), loop.Report(status, numbers)
+    return loop.Report(step.status, numbers)

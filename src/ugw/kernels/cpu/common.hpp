@@ -207,3 +207,56 @@ struct SearchRun {
     double* values;  // (batch, count), their penalized objectives, +inf for a repeated plan
     std::int64_t* n_steps;  // (batch,), steps of all candidates together
 };
+
+// Constants of one problem that Frank–Wolfe solves; program_mass: mass of the solutions of its linear program, which are
+// computed at mass 1; marginal_constant: marginal penalties at the empty plan; has_mass: is the mass of plans given?
+#define UGW_FRANK_WOLFE_FIELDS(FIELD)                                                                                  \
+    FIELD(mass_unit) FIELD(alpha) FIELD(total_penalty) FIELD(marginal_constant) FIELD(gap_scale) FIELD(tol)            \
+    FIELD(min_mass) FIELD(program_mass) FIELD(has_mass)
+
+struct FrankWolfeParameters {
+    UGW_FRANK_WOLFE_FIELDS(UGW_DECLARE)
+};
+
+// The linear program of one problem: its own numbers of points without padding, how many of them (dummy points included)
+// have weight, and where the indices of these and the cost begin in `supports` and `costs`.
+struct FrankWolfeProgram {
+    std::int64_t n, m, n_rows, n_cols, rows, cols, start;
+};
+
+// Matrices of all items with contiguous rows that are padded with zeros; item is 0 if all share one matrix.
+struct Rows {
+    const double* data;
+    std::int64_t item, row;
+};
+
+enum FrankWolfeTask { WRITE_COSTS, MAKE_STEP, SWAP_FROM_VERTICES };
+
+// The arguments of one call for a batch of plans: it writes the costs of their linear programs, or, once these are solved,
+// makes a step, or makes vertices and lowers their objectives by swaps. `items` has the problem of each plan.
+struct FrankWolfeRun {
+    std::int64_t batch, n_threads;
+    std::int64_t n, m;  // of the arrays of plans
+    std::int64_t task;           // a `FrankWolfeTask`
+    std::int64_t running, converged, collapsed;  // codes of `Status`
+    double swap_levels;                          // `ProblemConfig.swap_levels`
+    double cost_steps;                           // 10^`KernelConfig.cost_decimals`
+    const FrankWolfeParameters* parameters;      // of each problem, like the next ones
+    const FrankWolfeProgram* programs;
+    Rows dx, dy, cost;              // cost.data is null if there is no linear cost
+    const std::int64_t* supports;
+    double* costs;                  // written
+    const double* vertices;         // solutions of the linear programs, of mass 1
+    const std::int64_t* items;      // (batch,)
+    const double *plan, *local_cost;  // (batch, n, m)
+    const double *mass, *linear;      // (batch,)
+    double *new_plan, *new_local_cost;  // (batch, n, m), written by a step
+    double* numbers;                // (6, batch): mass, distortion, linear, change, gap, objective; written by a step
+    std::int64_t* status;           // (batch,), written by a step
+    // Vertices: the weights of each problem, in units of plans, and the orders of the points for each plan. They are
+    // written to new_plan, their objectives to the last row of `numbers`.
+    std::int64_t max_swaps;
+    double min_share;               // `ProblemConfig.min_vertex_share`
+    const double *a, *b;            // (items, n), (items, m)
+    const std::int64_t *row_orders, *col_orders;  // (batch, n), (batch, m)
+};

@@ -15,6 +15,7 @@ namespace UGW_NAMESPACE {
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
 #include "search.hpp"
+#include "frank_wolfe.hpp"
 
 void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
     run_items(run, next, deadline);
@@ -25,5 +26,7 @@ void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve
 void multiply(const ProductRun& run, std::atomic<std::int64_t>& next) { multiply_plans(run, next); }
 
 void search(const SearchRun& run, std::atomic<std::int64_t>& next) { search_items(run, next); }
+
+void frank_wolfe(const FrankWolfeRun& run, std::atomic<std::int64_t>& next) { run_frank_wolfe(run, next); }
 
 }  // namespace UGW_NAMESPACE

@@ -9,13 +9,15 @@ using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
 using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
 using ProductFunction = void (*)(const ProductRun&, std::atomic<std::int64_t>&);
 using SearchFunction = void (*)(const SearchRun&, std::atomic<std::int64_t>&);
+using FrankWolfeFunction = void (*)(const FrankWolfeRun&, std::atomic<std::int64_t>&);
 
-#define UGW_RUN(name)                                                  \
-    namespace name {                                                   \
-    void run(const Run&, std::atomic<std::int64_t>&, Deadline);        \
-    void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);   \
-    void multiply(const ProductRun&, std::atomic<std::int64_t>&);      \
-    void search(const SearchRun&, std::atomic<std::int64_t>&);         \
+#define UGW_RUN(name)                                                      \
+    namespace name {                                                       \
+    void run(const Run&, std::atomic<std::int64_t>&, Deadline);            \
+    void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);       \
+    void multiply(const ProductRun&, std::atomic<std::int64_t>&);          \
+    void search(const SearchRun&, std::atomic<std::int64_t>&);             \
+    void frank_wolfe(const FrankWolfeRun&, std::atomic<std::int64_t>&);    \
     }
 UGW_RUN(baseline)
 #if defined(__x86_64__) && defined(__linux__)
@@ -31,6 +33,7 @@ struct Choice {
     LinearFunction solve_linear;
     ProductFunction multiply;
     SearchFunction search;
+    FrankWolfeFunction frank_wolfe;
 };
 
 // The best instruction set of this processor, or the one that UGW_INSTRUCTION_SET names if the processor has it.
@@ -42,10 +45,12 @@ Choice choose_instruction_set() {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear, avx512::multiply, avx512::search};
-    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear, avx2::multiply, avx2::search};
+    if (has_avx512 && is_wanted("avx512"))
+        return {"avx512", avx512::run, avx512::solve_linear, avx512::multiply, avx512::search, avx512::frank_wolfe};
+    if (has_avx2 && is_wanted("avx2"))
+        return {"avx2", avx2::run, avx2::solve_linear, avx2::multiply, avx2::search, avx2::frank_wolfe};
 #endif
-    return {"baseline", baseline::run, baseline::solve_linear, baseline::multiply, baseline::search};
+    return {"baseline", baseline::run, baseline::solve_linear, baseline::multiply, baseline::search, baseline::frank_wolfe};
 }
 
 const Choice& chosen() {
@@ -91,12 +96,14 @@ const char* ugw_field_names(const char* record) {
     if (std::strcmp(record, "linear") == 0) return UGW_LINEAR_FIELDS(UGW_NAME);
     if (std::strcmp(record, "search") == 0) return UGW_SEARCH_FIELDS(UGW_NAME);
     if (std::strcmp(record, "conic") == 0) return UGW_CONIC_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "frank_wolfe") == 0) return UGW_FRANK_WOLFE_FIELDS(UGW_NAME);
     return nullptr;
 }
 
 // Bytes of the records of arguments together, to compare with those of their declarations in Python.
 std::int64_t ugw_run_size() {
-    return sizeof(Run) + sizeof(ConicRun) + sizeof(LinearRun) + sizeof(ProductRun) + sizeof(SearchRun);
+    return sizeof(Run) + sizeof(ConicRun) + sizeof(LinearRun) + sizeof(ProductRun) + sizeof(SearchRun) +
+           sizeof(FrankWolfeRun);
 }
 
 const char* ugw_instruction_set() { return chosen().name; }
@@ -134,6 +141,14 @@ std::int64_t ugw_multiply(const ProductRun* run) {
 std::int64_t ugw_search(const SearchRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().search(*run, next); };
+    return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
+}
+
+// Write the costs of the linear programs at the plans of a batch, or make their steps. Returns 0, or −1 if memory is
+// missing.
+std::int64_t ugw_frank_wolfe(const FrankWolfeRun* run) {
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&] { chosen().frank_wolfe(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 }

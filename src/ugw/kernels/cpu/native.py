@@ -1,4 +1,4 @@
-"""The compiled library as Python calls it: where it is, the layout of its records, and its three functions."""
+"""The compiled library as Python calls it: where it is, the layout of its records, and its functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,60 @@ class SearchRun(ctypes.Structure):
     ]
 
 
+class Rows(ctypes.Structure):
+    """The address of matrices with padded contiguous rows, and their strides over items and rows, in numbers."""
+
+    _fields_ = [("data", c_void_p), ("item", c_int64), ("row", c_int64)]
+
+
+class FrankWolfeTask(IntEnum):
+    """What one call of `Library.frank_wolfe` does, with the values of the C++ enumeration in common.hpp."""
+
+    WRITE_COSTS = 0
+    MAKE_STEP = 1
+    SWAP_FROM_VERTICES = 2
+
+
+class FrankWolfeRun(ctypes.Structure):
+    """The arguments of `Library.frank_wolfe`, with the fields of the C++ record `FrankWolfeRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("n", c_int64),
+        ("m", c_int64),
+        ("task", c_int64),
+        ("running", c_int64),
+        ("converged", c_int64),
+        ("collapsed", c_int64),
+        ("swap_levels", c_double),
+        ("cost_steps", c_double),
+        ("parameters", c_void_p),
+        ("programs", c_void_p),
+        ("dx", Rows),
+        ("dy", Rows),
+        ("cost", Rows),
+        ("supports", c_void_p),
+        ("costs", c_void_p),
+        ("vertices", c_void_p),
+        ("items", c_void_p),
+        ("plan", c_void_p),
+        ("local_cost", c_void_p),
+        ("mass", c_void_p),
+        ("linear", c_void_p),
+        ("new_plan", c_void_p),
+        ("new_local_cost", c_void_p),
+        ("numbers", c_void_p),
+        ("status", c_void_p),
+        ("max_swaps", c_int64),
+        ("min_share", c_double),
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("row_orders", c_void_p),
+        ("col_orders", c_void_p),
+    ]
+
+
 @dataclass(frozen=True)
 class Library:
     """The loaded library: names of the fields of its C++ records, in order, and the instruction set that it uses."""
@@ -151,6 +206,7 @@ class Library:
     linear_fields: tuple[str, ...]
     search_fields: tuple[str, ...]
     conic_fields: tuple[str, ...]
+    frank_wolfe_fields: tuple[str, ...]
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
@@ -174,6 +230,21 @@ class Library:
         """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled search")
+
+    def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
+        """Do `arguments.task`: write the costs of linear programs, make steps once they are solved, or swap."""
+        if self.handle.ugw_frank_wolfe(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of a compiled step")
+
+
+# The functions of the library and the records of their arguments.
+_RECORDS: dict[str, type[ctypes.Structure]] = {
+    "ugw_run": Run,
+    "ugw_solve_linear": LinearRun,
+    "ugw_multiply": ProductRun,
+    "ugw_search": SearchRun,
+    "ugw_frank_wolfe": FrankWolfeRun,
+}
 
 
 def padded_size(count: int) -> int:
@@ -211,12 +282,9 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        if handle.ugw_run_size() != sum(
-            map(ctypes.sizeof, (Run, ConicRun, LinearRun, ProductRun, SearchRun))
-        ):  # built from other sources
-            continue
-        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_multiply": ProductRun, "ugw_search": SearchRun}
-        for name, record in records.items():
+        if handle.ugw_run_size() != ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, _RECORDS.values())):
+            continue  # built from other sources
+        for name, record in _RECORDS.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]
         return Library(
@@ -228,6 +296,7 @@ def _load() -> Library | None:
             linear_fields=_field_names(handle, "linear"),
             search_fields=_field_names(handle, "search"),
             conic_fields=_field_names(handle, "conic"),
+            frank_wolfe_fields=_field_names(handle, "frank_wolfe"),
             instruction_set=handle.ugw_instruction_set().decode(),
         )
     return None
@@ -280,3 +349,10 @@ def kernel_addresses(kernel: Any) -> ConicKernel:
     """Return the C++ record of a `StoredKernel`, which must be kept as long as the record."""
     right = None if kernel.right is None else kernel.right.data_ptr()
     return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)
+
+
+def rows_of_matrices(tensor: Tensor | None) -> Rows:
+    """Return address and strides of contiguous matrices (B, n, stride), or of one (n, stride) that all items share."""
+    if tensor is None:
+        return Rows(None, 0, 0)
+    return Rows(tensor.data_ptr(), 0 if tensor.ndim == 2 else tensor.stride(0), tensor.stride(-2))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..._utils.pytree import BatchRecord
+from ...geometry.metric import Metric
 from ...kernels import exact_ot
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
@@ -87,6 +88,19 @@ class Segment(BatchRecord):
         return replace(
             state, unit_plan=unit_plan, local_cost=local_cost, mass=mass, linear=linear, distortion=distortion
         )
+
+
+@dataclass(frozen=True)
+class PartialCompiledInputs:
+    """What compiled steps need to know of a partial problem with the loss t²; alpha: (B,).
+
+    dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None.
+    """
+
+    dx: Metric
+    dy: Metric
+    cost: Tensor | None
+    alpha: Tensor
 
 
 class PartialProblem(SpacePair):
@@ -193,6 +207,10 @@ class PartialProblem(SpacePair):
 
         The plan has mass m, the fixed mass or the largest possible one: the factor is m in linear problems, m² in GW.
         """
+
+    def compiled_inputs(self) -> PartialCompiledInputs | None:
+        """Return what compiled steps need; None unless the problem is GW with the loss t²."""
+        return None
 
     def gap_scale(self) -> Tensor:
         """Return the unit (B,) of duality gaps: `mass_factor` times the smaller of `mean_cost` and rho1 + rho2.

@@ -23,7 +23,7 @@ from ..base import take_cost
 from ..distortion.base import Distortion
 from ..distortion.squares import SquaredDistortion
 from ..ugw import UGW
-from .base import PartialPlanState, PartialProblem, Segment
+from .base import PartialCompiledInputs, PartialPlanState, PartialProblem, Segment
 from .swaps import best_swap
 
 
@@ -89,6 +89,11 @@ class PartialGW(PartialProblem):
         slope = self.mass_unit**2 * slope + self.alpha * self.mass_unit * linear
         return Segment(direction, local_cost, mass, linear, slope, self.mass_unit**2 * curvature)
 
+    @property
+    def has_swaps(self) -> bool:
+        """Whether `best_swap` may find one: the loss is t²."""
+        return isinstance(self.distortion_sum, SquaredDistortion)
+
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
         """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
 
@@ -99,7 +104,15 @@ class PartialGW(PartialProblem):
         if not isinstance(total, SquaredDistortion):
             return super().best_swap(state, min_decrease)
         least = min_decrease / self.mass_unit**2
-        return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least)
+        n_points = torch.tensor(self.sizes or [(self.x.n, self.y.n)], device=least.device).sum(1)
+        return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
+
+    def compiled_inputs(self) -> PartialCompiledInputs | None:
+        """Return what compiled steps need; None unless the loss is t²."""
+        total = self.distortion_sum
+        if not isinstance(total, SquaredDistortion):
+            return None
+        return PartialCompiledInputs(total.dx, total.dy, self.cost, self.alpha)
 
     def mass_factor(self) -> Tensor:
         """Return m², (B,), for the fixed mass m of a plan, or for TV the largest possible one, in weight units."""

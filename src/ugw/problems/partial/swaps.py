@@ -13,16 +13,19 @@ from ...geometry.metric import Metric
 from ..config import PROBLEM_CONFIG
 
 
-def best_swap(plan: Tensor, gradient: Tensor, dx: Metric, dy: Metric, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
+def best_swap(
+    plan: Tensor, gradient: Tensor, dx: Metric, dy: Metric, min_decrease: Tensor, n_points: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the direction d (B, n, m) of the swap that lowers F most, 0 if none lowers it enough, and (B,) bool: any?
 
     F is a function of plans p with F(p + d) − F(p) = <gradient, d> + Σ (Dx_ii' − Dy_jj')² d_ij d_i'j' for directions d
     with marginals 0. A swap moves all mass that is matched on both pairs (i, j) and (k, l), or the mass of one of them
     if the other has more. plan: (B, n, m) ≥ 0; gradient: (B, n, m); min_decrease: (B,) > 0, by which F must fall.
 
-    Only the first n + m entries of positive mass are swapped: a vertex has no more.
+    Only the first `n_points`, (B,), entries of positive mass are swapped, n + m without padding: a vertex has no more.
     """
     rows, cols, mass = _positive_entries(plan)
+    mass = torch.where(torch.arange(mass.shape[1], device=mass.device) < n_points[:, None], mass, 0.0)
     items = torch.arange(len(plan), device=plan.device)[:, None]
     moved = torch.minimum(mass[:, :, None], mass[:, None, :])
     crossed = gradient[items[:, :, None], rows[:, :, None], cols[:, None, :]]
