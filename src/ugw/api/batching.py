@@ -82,7 +82,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=COARSE_STARTS.__contains__, default="product")
-    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    model = model_of(problem, n_candidates(name, solver), name)
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
         needed = model.estimate(base_solver(solver).inner.max_iter)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -65,7 +66,7 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     All candidates run on the coarsest level and then on all points of the problem, without a middle level.
     """
     config = INITIALIZER_CONFIG
-    coarse, fine = _schedule(config.coarse_rounds, count), _schedule(config.fine_rounds, count)
+    coarse, fine = _schedule(config.coarse_rounds, count), _schedule(fine_rounds(*problem.largest), count)
     if has_compiled_search(problem):
         plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
         plans = plans.to(problem.x.dtype)
@@ -75,6 +76,12 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
         return plans[:, :count], values[:, :count]
     n_different = max(1, int(torch.isfinite(values[:, :count]).sum(1).max()))
     return plans[:, :n_different], values[:, :n_different]
+
+
+def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
+    """Return steps, survivors and largest gap of each round on all points of a problem of n × m points."""
+    config = INITIALIZER_CONFIG
+    return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
 
 
 def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
@@ -93,15 +100,21 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
 
 @cache
-def _schedule(rounds: tuple[tuple[int, int], ...], count: int) -> tuple[Round, ...]:
+def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[Round, ...]:
     """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
 
-    rounds: number of steps, 0 to evaluate plans only, and number of survivors of each.
+    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap of each. Where several plans
+    are to be returned, none is dropped for its gap.
     """
-    n_needed = 1 + sum(n_survivors > count for _, n_survivors in rounds)
+    n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(
-        Round(replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None, max(n_survivors, count), must_differ=True)
-        for n_steps, n_survivors in rounds[:n_needed]
+        Round(
+            replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None,
+            max(n_survivors, count),
+            must_differ=True,
+            max_gap=max_gap if count == 1 else math.inf,
+        )
+        for n_steps, n_survivors, max_gap in rounds[:n_needed]
     )
 
 
