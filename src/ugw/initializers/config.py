@@ -43,7 +43,7 @@ class InitializerConfig:
     coarse_rounds: tuple[tuple[int, int, float], ...] = ((1, 42, 0.5), (6, 24, 0.1), (12, 16, 0.05))
     # Rounds on all points, if a plan has few entries (`max_entries_with_long_search`). The candidate that ends lowest
     # is the best after 12 steps on 95 % of 37 problems of 25 to 100 points, after 40 steps on all.
-    long_fine_rounds: tuple[tuple[int, int, float], ...] = ((4, 4, 0.02), (12, 2, 0.01), (20, 1, 0.0))
+    long_fine_rounds: tuple[tuple[int, int, float], ...] = ((4, 8, 0.1), (12, 3, 0.03), (20, 1, 0.0))
     # Rounds on all points of larger problems; without steps, plans are only evaluated. Most plans are in the order of
     # their final values after two steps, nearly all after eight.
     short_fine_rounds: tuple[tuple[int, int, float], ...] = ((0, 3, 0.1), (2, 2, 0.1), (8, 1, 0.0))
