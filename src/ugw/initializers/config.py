@@ -40,17 +40,16 @@ class InitializerConfig:
     # one they may be, in units of the objective scale. Few steps suffice to detect candidates that lead to the same
     # plan; more are needed to compare their values: after two steps one of the best 20 of 42 candidates ends lowest on
     # 98 % of 160 problems of 10 to 30 points.
-    coarse_rounds: tuple[tuple[int, int, float], ...] = ((1, 42, 0.5), (6, 24, 0.1), (12, 16, 0.05))
+    coarse_rounds: tuple[tuple[int, int, float], ...] = ((2, 42, 0.5), (6, 24, 0.2), (10, 16, 0.1))
     # Rounds on all points, if a plan has few entries (`max_entries_with_long_search`). The candidate that ends lowest
     # is the best after 12 steps on 95 % of 37 problems of 25 to 100 points, after 40 steps on all.
     long_fine_rounds: tuple[tuple[int, int, float], ...] = ((4, 8, 0.1), (12, 3, 0.03), (20, 1, 0.0))
     # Rounds on all points of larger problems; without steps, plans are only evaluated. Most plans are in the order of
     # their final values after two steps, nearly all after eight.
     short_fine_rounds: tuple[tuple[int, int, float], ...] = ((0, 3, 0.1), (2, 2, 0.1), (8, 1, 0.0))
-    # Tolerance and inner iterations of all these steps. With 10 iterations more of the best candidates are dropped
-    # (starts within 1e-4 of the best: 96.5 % instead of 98 % of 200 problems of 10 to 30 points).
+    # Tolerance and inner iterations of all these steps (15 and 20 choose no better on problems not used for tuning).
     search_tol: float = 1e-3
-    search_inner_max_iter: int = 20
+    search_inner_max_iter: int = 10
     # Numbers of points for which the random numbers of a compiled search are kept; a few MB at most.
     max_cached_draws: int = 32
     # Plans of the search from which init="best" solves, beside the product plan.
