@@ -25,12 +25,20 @@ from .config import INITIALIZER_CONFIG
 from .plans import break_symmetries, first_lower_bound_plan, random_anchor_plans
 from .successive_halving import Round, split_candidates, successive_halving
 
-# Makes the steps of all candidates: a few inner iterations suffice to compare them, and entropy falls fast.
-SEARCH_SOLVER = AlternateMin(
-    tol=INITIALIZER_CONFIG.search_tol,
-    inner=Sinkhorn(tol=INITIALIZER_CONFIG.search_tol, max_iter=INITIALIZER_CONFIG.search_inner_max_iter),
-    proximal=ProximalSchedule(first=0.1, last=0.01, factor=0.5),
-)
+
+@cache
+def search_solver(count: int) -> AlternateMin:
+    """Return the solver that makes the steps of all candidates in a search for `count` plans.
+
+    A few inner iterations suffice to compare candidates, and entropy falls fast.
+    """
+    config = INITIALIZER_CONFIG
+    max_iter = config.search_inner_max_iter if count == 1 else config.search_inner_max_iter_of_several
+    return AlternateMin(
+        tol=config.search_tol,
+        inner=Sinkhorn(tol=config.search_tol, max_iter=max_iter),
+        proximal=ProximalSchedule(first=0.1, last=0.01, factor=0.5),
+    )
 
 
 def coarse_plan(problem: UGW) -> Tensor:
@@ -68,7 +76,7 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     config = INITIALIZER_CONFIG
     coarse, fine = _schedule(config.coarse_rounds, count), _schedule(fine_rounds(*problem.largest), count)
     if has_compiled_search(problem):
-        plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
+        plans, values = search_compiled(problem, count, search_solver(count), coarse, fine)
         plans = plans.to(problem.x.dtype)
     else:
         plans, values = _search_in_torch(problem, coarse, fine)
@@ -109,7 +117,7 @@ def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[R
     n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(
         Round(
-            replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None,
+            replace(search_solver(count), max_iter=n_steps) if n_steps else None,
             max(n_survivors, count),
             must_differ=True,
             max_gap=max_gap if count == 1 else math.inf,

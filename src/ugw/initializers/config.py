@@ -40,16 +40,18 @@ class InitializerConfig:
     # one they may be, in units of the objective scale. Few steps suffice to detect candidates that lead to the same
     # plan; more are needed to compare their values: after two steps one of the best 20 of 42 candidates ends lowest on
     # 98 % of 160 problems of 10 to 30 points.
-    coarse_rounds: tuple[tuple[int, int, float], ...] = ((2, 42, 0.5), (6, 24, 0.2), (10, 16, 0.1))
+    coarse_rounds: tuple[tuple[int, int, float], ...] = ((1, 42, 0.5), (6, 24, 0.1), (12, 16, 0.05))
     # Rounds on all points, if a plan has few entries (`max_entries_with_long_search`). The candidate that ends lowest
     # is the best after 12 steps on 95 % of 37 problems of 25 to 100 points, after 40 steps on all.
     long_fine_rounds: tuple[tuple[int, int, float], ...] = ((4, 8, 0.1), (12, 3, 0.03), (20, 1, 0.0))
     # Rounds on all points of larger problems; without steps, plans are only evaluated. Most plans are in the order of
     # their final values after two steps, nearly all after eight.
     short_fine_rounds: tuple[tuple[int, int, float], ...] = ((0, 3, 0.1), (2, 2, 0.1), (8, 1, 0.0))
-    # Tolerance and inner iterations of all these steps (15 and 20 choose no better on problems not used for tuning).
+    # Tolerance of all these steps, and inner iterations of the search for one plan, whose objectives are close to those
+    # of solved linear problems, and of the search for several, which their caller runs further.
     search_tol: float = 1e-3
-    search_inner_max_iter: int = 10
+    search_inner_max_iter: int = 20
+    search_inner_max_iter_of_several: int = 10
     # Numbers of points for which the random numbers of a compiled search are kept; a few MB at most.
     max_cached_draws: int = 32
     # Plans of the search from which init="best" solves, beside the product plan.
