@@ -1,6 +1,7 @@
 """Final objective of the default start, against the best of 32 starts and against POT, on mixed seeded problems.
 
     OMP_NUM_THREADS=1 python -m benchmarks.quality  # 160 problems, some minutes; --seed draws others, --pot adds POT
+    OMP_NUM_THREADS=1 python -m benchmarks.quality --points 10 30 --eps 0.001 0.1 --starts 64  # few points
 
 Problems are pairs of clouds, clusters, curves, block-model graphs and trees of 25 to 220 points, in spaces of mean
 distance about 1/2; a quarter contain an exact copy of a part of the other space. The best of 32 is over the product
@@ -25,7 +26,6 @@ import torch
 import ugw
 
 CACHE = Path(__file__).parent.parent / "out" / "quality-references"
-N_STARTS = 32
 CLOSE = 1e-4  # excess up to which a start counts as good
 MEAN_DISTANCE = 0.5  # of all spaces: that of points in a unit square
 
@@ -88,10 +88,13 @@ def make_tree(rng, n):
 FAMILIES = (make_cloud, make_clusters, make_curve, make_blocks, make_tree)
 
 
-def make_problem(seed, k):
-    """Return problem number k of a seed: family, two matrices of distances, weights, rho and eps."""
+def make_problem(seed, k, points, eps_range):
+    """Return problem number k of a seed: family, two matrices of distances, weights, rho and eps.
+
+    points, eps_range: smallest and largest number of points and eps.
+    """
     rng = np.random.default_rng((seed, k))
-    n, m = rng.integers(25, 221, 2)
+    n, m = rng.integers(points[0], points[1] + 1, 2)
     make = FAMILIES[k % len(FAMILIES)]
     dx = make(rng, n)
     if k % 4 == 3:  # a part of the first space, among other points
@@ -106,22 +109,23 @@ def make_problem(seed, k):
     weights = [
         np.full(len(d), 1 / len(d)) if rng.random() < 0.5 else rng.dirichlet(np.full(len(d), 4.0)) for d in (dx, dy)
     ]
-    rho, eps = np.exp(rng.uniform(np.log(0.03), 0.0)), np.exp(rng.uniform(np.log(0.001), np.log(0.03)))
+    rho, eps = np.exp(rng.uniform(np.log(0.03), 0.0)), np.exp(rng.uniform(*np.log(eps_range)))
     return name.removeprefix("make_"), (dx * scales[0], dy * scales[1]), weights, float(rho), float(eps)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def load_references(seed):
-    """Return the values of the best of 32 starts by problem, as far as they are known."""
-    path = CACHE / f"seed-{seed}.json"
+def load_references(options):
+    """Return the file of the values of the best of many starts, and these values by problem, as far as known."""
+    text = "-".join(f"{number:g}" for number in (options.seed, *options.points, *options.eps, options.starts))
+    path = CACHE / f"seed-{text}.json"
     return path, {int(k): v for k, v in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
-def best_of_starts(x, y, rho, eps):
-    """Return the lowest value over 32 starts."""
-    return ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.Multistart(n=N_STARTS)).value
+def best_of_starts(x, y, rho, eps, n_starts):
+    """Return the lowest value over the product plan and random plans."""
+    return ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.Multistart(n=n_starts)).value
 
 
 def pot_value(x, y, rho, eps):
@@ -150,17 +154,17 @@ def summarize(name, excess):
     return f"| {name} | {excess.mean():.1e} | {100 * (excess <= CLOSE).mean():.1f} % | {100 * excess.max():.2f} % |"
 
 
-def measure(seed, k, reference, init, *, with_pot):
+def measure(k, reference, options):
     """Return the name of a problem, its excesses by start, its entries n·m, and seconds of the default and product."""
-    name, distances, weights, rho, eps = make_problem(seed, k)
+    name, distances, weights, rho, eps = make_problem(options.seed, k, options.points, options.eps)
     x, y = (ugw.Space.from_distances(d, weights=w) for d, w in zip(distances, weights, strict=True))
     if reference is None:
-        reference = best_of_starts(x, y, rho, eps)
+        reference = best_of_starts(x, y, rho, eps, options.starts)
     values, seconds = {}, {}
-    for key, start in (("default", init), ("product", "product")):
+    for key, start in (("default", options.init), ("product", "product")):
         result, seconds[key] = fastest(partial(ugw.solve, x, y, rho=rho, eps=eps, init=start))
         values[key] = result.value
-    if with_pot:
+    if options.pot:
         values["POT"] = pot_value(x, y, rho, eps)
     best = min(reference, *values.values())
     excess = {key: (value - best) / abs(best) for key, value in values.items()}
@@ -172,18 +176,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--problems", type=int, default=160)
+    parser.add_argument("--points", type=int, nargs=2, default=(25, 220), help="fewest and most points of a space")
+    parser.add_argument("--eps", type=float, nargs=2, default=(0.001, 0.03), help="smallest and largest eps")
+    parser.add_argument("--starts", type=int, default=32, help="starts whose best solution is the reference")
     parser.add_argument("--init", default="auto")
     parser.add_argument("--pot", action="store_true", help="solve by POT as well: slow")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    path, references = load_references(options.seed)
+    path, references = load_references(options)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, times = [], []
     for k in range(options.problems):
-        text, excess, seconds, references[k] = measure(
-            options.seed, k, references.get(k), options.init, with_pot=options.pot
-        )
+        text, excess, seconds, references[k] = measure(k, references.get(k), options)
         rows.append(excess)
         times.append(seconds)
         path.write_text(json.dumps(references))

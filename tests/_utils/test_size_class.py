@@ -13,8 +13,7 @@ def test_a_class_can_be_compared_and_hashed():
 @pytest.mark.parametrize(
     ("choice", "below", "above"),
     [
-        ("n_final_candidates", (50, 50), (41, 61)),
-        ("n_final_candidates", (100, 100), (73, 137)),
+        ("has_long_search", (100, 100), (73, 137)),
         ("uses_compiled_steps", (250, 400), (251, 400)),
         ("has_low_precision_phase", (70, 71), (50, 100)),
         ("has_tf32_phase", (1999, 2000), (2000, 2000)),

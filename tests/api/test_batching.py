@@ -262,8 +262,7 @@ PROBLEMS = {
 }
 # Every threshold is passed by items of a few points: those of tests, in the order of `SizeThresholds`.
 LOW_THRESHOLDS = dict(
-    max_entries_with_several_solutions=30,
-    max_entries_with_two_solutions=60,
+    max_entries_with_long_search=60,
     max_entries_without_middle_level=100,
     n_coarse_clusters=8,
     middle_clusters_step=5,

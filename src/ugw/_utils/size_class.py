@@ -15,11 +15,9 @@ from functools import lru_cache
 class SizeThresholds:
     """The sizes at which a choice changes. Entries are those of a plan, n·m."""
 
-    # Max entries for which the product plan and the best candidates for a start are solved to convergence: which of
-    # them ends lowest shows only then. Up to the first, this many candidates; up to the second, one.
-    max_entries_with_several_solutions: int = 2_500
-    max_entries_with_two_solutions: int = 10_000
-    max_final_candidates: int = 3
+    # Max entries for which the candidates for a start make many steps: which of them ends lowest shows only then, and
+    # beyond, these steps would take longer than the solve.
+    max_entries_with_long_search: int = 10_000
     # Max entries for which candidates for a start run on all points; beyond, they run on the clusters of the middle
     # level (measured: cheaper, and as good, above this).
     max_entries_without_middle_level: int = 100_000
@@ -73,8 +71,8 @@ THRESHOLDS = SizeThresholds()
 class SizeClass:
     """The choices for a problem of n × m points.
 
-    n_final_candidates: number of candidates that init="auto" solves to convergence beside the product plan a⊗b, 0 if it
-    solves only the best one; uses_compiled_steps: does the compiled loop make the steps, where it is built?
+    has_long_search: do the candidates for a start make many steps, until little changes? uses_compiled_steps: does the
+    compiled loop make the steps, where it is built?
     has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: does a
     CPU compute the factors of an extrapolation from a sample of the rows of the costs? n_middle_clusters: clusters per
     side of the middle level, between the coarsest level and all points, 0 if there is none; n_noise_candidates: random
@@ -84,7 +82,7 @@ class SizeClass:
     solved on all points.
     """
 
-    n_final_candidates: int
+    has_long_search: bool
     uses_compiled_steps: bool
     has_low_precision_phase: bool
     has_tf32_phase: bool
@@ -98,7 +96,7 @@ class SizeClass:
 
 # The choices that matter for UGW with stored plans, and so for every problem that takes its candidates from UGW.
 UGW_CHOICES = (
-    "n_final_candidates",
+    "has_long_search",
     "uses_compiled_steps",
     "has_low_precision_phase",
     "has_tf32_phase",
@@ -122,7 +120,7 @@ def size_class(n: int, m: int) -> SizeClass:
     """
     limits, entries = THRESHOLDS, n * m
     return SizeClass(
-        n_final_candidates=_n_final_candidates(entries),
+        has_long_search=entries <= limits.max_entries_with_long_search,
         uses_compiled_steps=entries <= limits.max_compiled_entries,
         has_low_precision_phase=entries >= limits.min_low_precision_entries,
         has_tf32_phase=entries >= limits.min_tf32_entries,
@@ -160,14 +158,6 @@ def _n_middle_clusters(n: int, m: int) -> int:
         return 0
     steps = math.ceil(max(n, m) / limits.points_per_middle_step)
     return min(limits.max_middle_clusters, limits.middle_clusters_step * steps)
-
-
-def _n_final_candidates(entries: int) -> int:
-    """Return how many candidates init="auto" solves to convergence beside a⊗b, 0 if only the best one; entries: n·m."""
-    limits = THRESHOLDS
-    if entries <= limits.max_entries_with_several_solutions:
-        return limits.max_final_candidates
-    return 1 if entries <= limits.max_entries_with_two_solutions else 0
 
 
 def _n_noise_candidates(entries: int) -> int:

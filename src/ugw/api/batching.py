@@ -82,7 +82,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=COARSE_STARTS.__contains__, default="product")
-    return check_memory(model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name))
+    return check_memory(model_of(problem, n_candidates(name, solver), name))
 
 
 def check_memory(model: MemoryModel) -> int:

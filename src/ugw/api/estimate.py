@@ -13,6 +13,7 @@ from .._utils.device_memory import available_bytes
 from .._utils.size_class import THRESHOLDS, size_class
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
+from ..initializers.coarse import fine_rounds
 from ..initializers.config import INITIALIZER_CONFIG
 from ..initializers.multistart import Multistart, base_solver, check_solver
 from ..initializers.select import n_solved_candidates
@@ -119,12 +120,12 @@ def estimate(
     is_streaming = uses_streaming(x, y, fused=fused, loss=loss, method=inner.method)
     distortion_sum = None if loss is None else loss_distortion(x, y, loss)
     model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
-    return replace(model, batch=batch or 1, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
+    return replace(model, batch=batch or 1, n_plans=n_candidates("auto", solver)).estimate(inner.max_iter)
 
 
-def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
+def n_candidates(start: str, solver: Any) -> int:
     """Return how many plans (n, m) are solved for together for one item: candidates of the start and of Multistart."""
-    return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
+    return n_solved_candidates(start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +224,10 @@ class MemoryModel:
         if self._has_compiled_search:
             running = min(items, torch.get_num_threads()) / items
             return 8 * fine_entries * (factors.searched_items + factors.compiled_search * running)
-        (coarse_entries, n_coarse), n_compared = levels[0], INITIALIZER_CONFIG.fine_rounds[0][1]
+        coarse_entries, n_coarse = levels[0]
+        # A first round that only evaluates plans takes less memory than steps of those that survive it.
+        rounds = fine_rounds(self.n, self.m)
+        n_compared = rounds[0][1] if rounds[0][0] == 0 else n_fine
         coarse = factors.candidate_steps * self._running_entries(coarse_entries, n_coarse)
         fine = max(
             factors.candidate_values * self._running_entries(fine_entries, n_fine),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,16 +25,24 @@ from .config import INITIALIZER_CONFIG
 from .plans import break_symmetries, first_lower_bound_plan, random_anchor_plans
 from .successive_halving import Round, split_candidates, successive_halving
 
-# Makes the steps of all candidates: a few inner iterations suffice to compare them.
-SEARCH_SOLVER = AlternateMin(
-    tol=INITIALIZER_CONFIG.search_tol,
-    inner=Sinkhorn(tol=INITIALIZER_CONFIG.search_tol, max_iter=INITIALIZER_CONFIG.search_inner_max_iter),
-    proximal=ProximalSchedule(
-        first=INITIALIZER_CONFIG.search_first_proximal_share,
-        last=INITIALIZER_CONFIG.search_last_proximal_share,
-        factor=INITIALIZER_CONFIG.search_proximal_factor,
-    ),
-)
+
+@cache
+def search_solver(count: int) -> AlternateMin:
+    """Return the solver that makes the steps of all candidates in a search for `count` plans.
+
+    A few inner iterations suffice to compare candidates, and entropy falls fast.
+    """
+    config = INITIALIZER_CONFIG
+    max_iter = config.search_inner_max_iter if count == 1 else config.search_inner_max_iter_of_several
+    return AlternateMin(
+        tol=config.search_tol,
+        inner=Sinkhorn(tol=config.search_tol, max_iter=max_iter),
+        proximal=ProximalSchedule(
+            first=config.search_first_proximal_share,
+            last=config.search_last_proximal_share,
+            factor=config.search_proximal_factor,
+        ),
+    )
 
 
 def coarse_plan(problem: UGW) -> Tensor:
@@ -69,9 +78,9 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     All candidates run on the coarsest level and then on all points of the problem, without a middle level.
     """
     config = INITIALIZER_CONFIG
-    coarse, fine = _schedule(config.coarse_rounds, count), _schedule(config.fine_rounds, count)
+    coarse, fine = _schedule(config.coarse_rounds, count), _schedule(fine_rounds(*problem.largest), count)
     if has_compiled_search(problem):
-        plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
+        plans, values = search_compiled(problem, count, search_solver(count), coarse, fine)
         plans = plans.to(problem.x.dtype)
     else:
         plans, values = _search_in_torch(problem, coarse, fine)
@@ -79,6 +88,12 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
         return plans[:, :count], values[:, :count]
     n_different = max(1, int(torch.isfinite(values[:, :count]).sum(1).max()))
     return plans[:, :n_different], values[:, :n_different]
+
+
+def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
+    """Return steps, survivors and largest gap of each round on all points of a problem of n × m points."""
+    config = INITIALIZER_CONFIG
+    return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
 
 
 def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
@@ -97,15 +112,21 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
 
 @cache
-def _schedule(rounds: tuple[tuple[int, int], ...], count: int) -> tuple[Round, ...]:
+def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[Round, ...]:
     """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
 
-    rounds: number of steps, 0 to evaluate plans only, and number of survivors of each.
+    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap of each. Where several plans
+    are to be returned, none is dropped for its gap.
     """
-    n_needed = 1 + sum(n_survivors > count for _, n_survivors in rounds)
+    n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(
-        Round(replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None, max(n_survivors, count), must_differ=True)
-        for n_steps, n_survivors in rounds[:n_needed]
+        Round(
+            replace(search_solver(count), max_iter=n_steps) if n_steps else None,
+            max(n_survivors, count),
+            must_differ=True,
+            max_gap=max_gap if count == 1 else math.inf,
+        )
+        for n_steps, n_survivors, max_gap in rounds[:n_needed]
     )
 
 

@@ -165,14 +165,14 @@ def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
 def search_tables(
     config_fields: tuple[str, ...], search_fields: tuple[str, ...], solver: AlternateMin, rounds: tuple[Round, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the values of `config_fields`, of `search_fields`, and (rounds, 2): steps and survivors of each round.
+    """Return the values of `config_fields`, of `search_fields`, and (rounds, 3): steps, survivors, largest gap.
 
     All are float64 tensors; the fields are those of the C++ records `Config` and `SearchConfig`; 0 survivors stand for
     None. solver: the options of all steps.
     """
     options = solver.with_defaults()
     of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
-    of_rounds = [(stage.n_steps, stage.n_survivors or 0) for stage in rounds]
+    of_rounds = [(stage.n_steps, stage.n_survivors or 0, stage.max_gap) for stage in rounds]
     of_search = _search_values(search_fields, options)
     config, search, stages = (
         torch.tensor(numbers, dtype=torch.float64) for numbers in (of_steps, of_search, of_rounds)

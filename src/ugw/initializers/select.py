@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative, is_array_like
-from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
@@ -30,6 +29,7 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "linear": linear_transport_plan,
     "random": lambda problem: random_anchor_plans(problem, 1)[:, 0],
     "coarse": coarse_plan,
+    "auto": coarse_plan,
 }
 
 
@@ -42,23 +42,18 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
         return init[:, None]
     if init in SINGLE_PLANS:
         return SINGLE_PLANS[init](problem)[:, None]
-    n_best = INITIALIZER_CONFIG.n_best_candidates if init == "best" else size_class(*problem.largest).n_final_candidates
-    if n_best == 0:
-        return coarse_plans(problem, 1)[0]
-    plans, values = coarse_plans(problem, max(n_best, 2))
+    plans, values = coarse_plans(problem, INITIALIZER_CONFIG.n_best_candidates)
     if plans.shape[1] == 1:  # all candidates have led to one plan, the product plan among them
         return plans
     # The same for an item of a batch, whose others have more plans.
     has_one_plan = torch.isinf(values[:, 1])[:, None, None]
     last = torch.where(has_one_plan, plans[:, 0], problem.product)
-    return torch.cat([plans[:, :n_best], last[:, None]], dim=1)
+    return torch.cat([plans, last[:, None]], dim=1)
 
 
-def n_solved_candidates(n: int, m: int, init: str) -> int:
-    """Return from how many initial plans an item of n × m points is solved to convergence if `init` is this name."""
-    if init == "best":
-        return 1 + INITIALIZER_CONFIG.n_best_candidates
-    return 1 + size_class(n, m).n_final_candidates if init == "auto" else 1
+def n_solved_candidates(init: str) -> int:
+    """Return from how many initial plans an item is solved to convergence if `init` is this name."""
+    return 1 + INITIALIZER_CONFIG.n_best_candidates if init == "best" else 1
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:

@@ -24,8 +24,9 @@ class Round:
     """One round: every candidate runs for at most `solver.max_iter` steps, then the best of each item survive.
 
     solver: None if candidates are only evaluated; n_survivors: per item, best first, None for all in unchanged order;
-    must_differ: are plans close to a better one dropped (`different_candidates`)? tie_tolerance: objectives closer than
-    this share of the lowest count as equal, and the first of them is the better one.
+    must_differ: are plans close to a better one dropped (`different_candidates`), and plans whose objective is above
+    the lowest by more than `max_gap` times `objective_scale`? tie_tolerance: objectives closer than this share of the
+    lowest count as equal, and the first of them is the better one.
     """
 
     solver: AlternateMin | FrankWolfe | None
@@ -33,6 +34,7 @@ class Round:
     _: KW_ONLY
     tie_tolerance: float = 0.0
     must_differ: bool = False
+    max_gap: float = math.inf
 
     @property
     def n_steps(self) -> int:
@@ -47,18 +49,27 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
     mass 1, those of a partial problem with their mass. An objective is inf if it is not finite or its plan repeated.
     """
     values = plans.new_empty(plans.shape[:2])
+    is_decided = torch.zeros(len(plans), dtype=torch.bool, device=plans.device)  # only one different plan is left
     for round_ in schedule:
+        before = plans, values
         plans, values = _run_candidates(problem, plans, round_.solver)
+        plans = torch.where(is_decided[:, None, None, None], before[0], plans)
+        values = torch.where(is_decided[:, None], before[1], values)
         if round_.n_survivors is None:
             continue
         if round_.must_differ:
-            index = different_candidates(plans, values, round_.n_survivors)
+            scale = objective_scale(problem)[:, None]
+            values = values.masked_fill(values > values.amin(1, keepdim=True) + round_.max_gap * scale, torch.inf)
+            index = different_candidates(plans, values, round_.n_survivors, INITIALIZER_CONFIG.candidate_tie * scale)
         else:
             index = best_candidates(values, round_.n_survivors, round_.tie_tolerance)
         plans, values = pick_plans(plans, index), values.gather(1, index)
         if round_.must_differ:  # a repeated plan is no further candidate
             is_repeated = (index == index[:, :1]).index_fill(1, index.new_zeros(1), value=False)
             values = values.masked_fill(is_repeated, torch.inf)
+            is_decided = torch.isinf(values[:, 1:]).all(1)
+            if not is_decided.is_cuda and bool(is_decided.all()):
+                break
     return plans, values
 
 
@@ -83,24 +94,30 @@ def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> T
     return torch.stack(chosen, dim=1)
 
 
-def different_candidates(plans: Tensor, values: Tensor, count: int) -> Tensor:
+def different_candidates(plans: Tensor, values: Tensor, count: int, tie: Tensor | float = 0.0) -> Tensor:
     """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
 
-    plans: (B, S, n, m); values: (B, S). Two plans are close if, scaled to mass 1, their L1 distance is below
+    plans: (B, S, n, m); values: (B, S); tie: (B, 1) or a number, of values above the lowest by at most this the first
+    counts as the lowest. Two plans are close if, scaled to mass 1, their L1 distance is below
     `min_candidate_distance`. An item with fewer different plans repeats its first; columns in which all items would
     repeat are left out, except on a GPU.
     """
     first = torch.arange(len(values), device=values.device)
     unit_plans = to_unit_mass(plans)
-    left, best = values.clone(), values.argmin(1)
+    left, best = values.clone(), _first_lowest(values, tie)
     chosen: list[Tensor] = []
     for _ in range(count):
-        chosen.append(torch.where(torch.isinf(left).all(1), best, left.argmin(1)))
+        chosen.append(torch.where(torch.isinf(left).all(1), best, _first_lowest(left, tie)))
         distance = (unit_plans - unit_plans[first, chosen[-1]][:, None]).abs().sum(dim=(2, 3))
         left = torch.where(distance < INITIALIZER_CONFIG.min_candidate_distance, torch.inf, left)
         if not left.is_cuda and bool(torch.isinf(left).all()):
             break
     return torch.stack(chosen, dim=1)
+
+
+def _first_lowest(values: Tensor, tie: Tensor | float) -> Tensor:
+    """Return the index (B,) of the first of the values (B, S) that is above the lowest by at most `tie`, (B, 1)."""
+    return (values <= values.amin(1, keepdim=True) + tie).to(torch.int8).argmax(1)
 
 
 def pick_plans(plans: Tensor, index: Tensor) -> Tensor:
@@ -125,12 +142,13 @@ def penalized_objective(problem: Problem, state: Any) -> Tensor:
 
     The penalty is cost scale · mass of a · mass of b · `hard_marginal_error`, about the cost of repairing them.
     """
-    repair = (
-        problem.cost_scale()
-        * (problem.log_mass_a + problem.log_mass_b).exp()
-        * hard_marginal_error(problem, state.unit_plan)
-    )
+    repair = objective_scale(problem) * hard_marginal_error(problem, state.unit_plan)
     return problem.objective(state).total + repair
+
+
+def objective_scale(problem: Problem) -> Tensor:
+    """Return cost scale · mass of a · mass of b, (B,): a unit of objectives, whatever the constants in them."""
+    return problem.cost_scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 
 def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe | None) -> tuple[Tensor, Tensor]:

@@ -173,7 +173,7 @@ struct LinearRun {
     FIELD(n_coarse_clusters) FIELD(n_random_candidates) FIELD(n_anchor_pairs) FIELD(anchor_width)                      \
     FIELD(eccentricity_step) FIELD(n_noise_factors) FIELD(symmetry_breaking_noise) FIELD(first_transport_eps_share)    \
     FIELD(last_transport_eps_share) FIELD(transport_tol) FIELD(transport_max_iter) FIELD(min_coarse_eps_share)         \
-    FIELD(min_candidate_distance) FIELD(min_relative_mean) FIELD(tol) FIELD(inner_tol) FIELD(proximal_first)           \
+    FIELD(min_candidate_distance) FIELD(candidate_tie) FIELD(min_relative_mean) FIELD(tol) FIELD(inner_tol) FIELD(proximal_first)           \
     FIELD(proximal_last) FIELD(proximal_rounding) FIELD(max_proximal_share) FIELD(sum_rounding)                        \
     FIELD(max_trusted_noise) FIELD(noise_factor) FIELD(stiff_residual) FIELD(min_residual) FIELD(forcing)              \
     FIELD(objective_resolution) FIELD(CONVERGED) FIELD(PRECISION)
@@ -182,9 +182,10 @@ struct SearchConfig {
     UGW_SEARCH_FIELDS(UGW_DECLARE)
 };
 
-// One round of successive halving: steps of every candidate, 0 to evaluate it only, and how many survive.
+// One round of successive halving: steps of every candidate, 0 to evaluate it only, how many survive, and how far
+// their objectives may be above the lowest one, in units of the objective scale.
 struct SearchRound {
-    double max_steps, n_survivors;
+    double max_steps, n_survivors, max_gap;
 };
 
 // The arguments of one search. Arrays have one entry per item in their first dimension.

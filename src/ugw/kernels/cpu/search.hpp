@@ -141,6 +141,11 @@ struct CandidateMemory {
     }
 };
 
+// The objective of mass sqrt(m(a) m(b)) at a typical cost: a unit of objectives that does not depend on constants in them.
+static double objective_scale(const Level& level) {
+    return level.cost_scale * std::exp(level.parameters.log_mass_a + level.parameters.log_mass_b);
+}
+
 // The objective of a state, with its reported mass, plus about what it costs to repair hard marginals that it misses.
 static double penalized_objective(const Level& level, const Item& item, const PlanNumbers& state, StateMemory& memory) {
     const Parameters& p = *item.parameters;
@@ -151,7 +156,7 @@ static double penalized_objective(const Level& level, const Item& item, const Pl
         for (int i = 0; i < item.n; ++i) error_a += std::fabs(memory.p1[i] - item.a[i]);
     if (p.is_hard_b != 0.0)
         for (int j = 0; j < item.m; ++j) error_b += std::fabs(memory.p2[j] - item.b[j]);
-    return value + level.cost_scale * std::exp(p.log_mass_a + p.log_mass_b) * std::max(error_a, error_b);
+    return value + objective_scale(level) * std::max(error_a, error_b);
 }
 
 // Run a candidate for at most `max_steps` steps; `plan` is replaced by the last plan, of unit mass. Returns its penalized
@@ -221,33 +226,44 @@ struct Candidates {
     }
 };
 
-// Keep the `count` candidates of lowest objective among those that differ by at least `min_distance` in L1 from better ones.
-static void select_different(Candidates& candidates, int count, double min_distance, int n, int m) {
-    std::vector<int>& order = candidates.order;
-    std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return candidates.values[i] < candidates.values[j]; });
-    std::vector<int> chosen;
-    for (const int k : order) {
-        if (static_cast<int>(chosen.size()) == count) break;
-        if (!chosen.empty() && candidates.values[k] == INFINITE) break;
-        const bool differs = std::all_of(chosen.begin(), chosen.end(), [&](int other) {
-            return l1_distance(candidates.plans[k], candidates.plans[other], n, m) >= min_distance;
-        });
-        if (differs) chosen.push_back(k);
+// Keep the survivors of a round, best first: candidates of lowest objective, which differ by at least `min_candidate_distance`
+// in L1 from better ones and are not too far above the best. Of objectives that tie, the first in the present order is better.
+static void select_survivors(
+    const Level& level, SearchRound round, const SearchConfig& search, Candidates& candidates
+) {
+    const double scale = objective_scale(level);
+    std::vector<int> left = candidates.order, chosen;
+    double highest = INFINITE;
+    while (!left.empty() && static_cast<double>(chosen.size()) < round.n_survivors) {
+        double lowest = INFINITE;
+        for (const int k : left) lowest = std::min(lowest, candidates.values[k]);
+        if (!chosen.empty() && (lowest == INFINITE || lowest > highest)) break;
+        const double tie = lowest + search.candidate_tie * scale;
+        const int best = *std::find_if(left.begin(), left.end(), [&](int k) { return candidates.values[k] <= tie; });
+        if (chosen.empty()) highest = lowest + round.max_gap * scale;
+        chosen.push_back(best);
+        left.erase(
+            std::remove_if(left.begin(), left.end(), [&](int k) {
+                const Matrix plan = candidates.plans[k], better = candidates.plans[best];
+                return k == best || l1_distance(plan, better, level.n, level.m) < search.min_candidate_distance;
+            }),
+            left.end()
+        );
     }
-    order = chosen;
+    candidates.order = chosen;
 }
 
-// Run all candidates that are left and keep the best that differ.
-static void run_round(
-    const Level& level, const Config& config, const SearchConfig& search, SearchRound round, CandidateMemory& memory,
-    Candidates& candidates
+// Rounds of steps of all candidates that are left, of which the best that differ are kept, until one is left.
+static void run_rounds_of_candidates(
+    const Level& level, const Config& config, const SearchConfig& search, const SearchRound* rounds,
+    std::int64_t n_rounds, CandidateMemory& memory, Candidates& candidates
 ) {
-    for (const int k : candidates.order)
-        candidates.values[k] =
-            run_candidate(level, config, search, static_cast<int>(round.max_steps), memory, candidates.plans[k]);
-    select_different(
-        candidates, static_cast<int>(round.n_survivors), search.min_candidate_distance, level.n, level.m
-    );
+    for (std::int64_t r = 0; r < n_rounds && (r == 0 || candidates.order.size() > 1); ++r) {
+        const int max_steps = static_cast<int>(rounds[r].max_steps);
+        for (const int k : candidates.order)
+            candidates.values[k] = run_candidate(level, config, search, max_steps, memory, candidates.plans[k]);
+        select_survivors(level, rounds[r], search, candidates);
+    }
 }
 
 // -- clusters -----------------------------------------------------------------------------------------------------------
@@ -640,7 +656,7 @@ static void search_item(const SearchRun& run, std::int64_t i) {
     CandidateMemory memory;
     memory.take(small, arena);
     Candidates candidates = make_candidates(small, config, search, run, memory.step, arena);
-    for (int r = 0; r < run.n_coarse_rounds; ++r) run_round(small, config, search, run.rounds[r], memory, candidates);
+    run_rounds_of_candidates(small, config, search, run.rounds, run.n_coarse_rounds, memory, candidates);
     CandidateMemory fine_memory;
     fine_memory.take(level, arena);
     const Matrix transposed_y = arena.take_matrix(y.count, m);
@@ -651,8 +667,8 @@ static void search_item(const SearchRun& run, std::int64_t i) {
     fine.add(product_plan(level, arena));
     const RandomNumbers numbers = draw_numbers(level, search, run, arena);
     break_symmetries(fine.plans.back(), numbers.noise, n, m);
-    for (int r = 0; r < run.n_fine_rounds; ++r)
-        run_round(level, config, search, run.rounds[run.n_coarse_rounds + r], fine_memory, fine);
+    const SearchRound* fine_rounds = run.rounds + run.n_coarse_rounds;
+    run_rounds_of_candidates(level, config, search, fine_rounds, run.n_fine_rounds, fine_memory, fine);
     run.n_steps[i] = memory.n_steps + fine_memory.n_steps;
     for (std::int64_t k = 0; k < run.count; ++k) {
         const bool is_there = k < static_cast<std::int64_t>(fine.order.size());
