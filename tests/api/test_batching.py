@@ -274,6 +274,7 @@ LOW_THRESHOLDS = dict(
     max_noise_candidates=16,
     max_noise_entries=600,
     max_entries_with_many_vertices=64,
+    max_entries_with_swapped_vertices=70,
     max_stored_sample=10,
     max_level_ratio=3,
 )

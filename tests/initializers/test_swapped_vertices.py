@@ -64,8 +64,10 @@ def test_no_swap_improves_them_and_the_best_come_first(parameters):
     problem = PartialGW.balanced(cases.problem(pair, parameters))
     plans = swapped_vertices(problem)[0].numpy()
     values = [cases.value(pair, parameters, plan) for plan in plans]
-    assert np.all(np.diff(values) > 1e-9 * values[0])
-    assert len(values) > 1
+    count = len(np.unique(np.round(values, 9)))
+    assert 1 < count <= len(values)
+    assert np.all(np.diff(values[:count]) > 1e-9 * values[0])
+    np.testing.assert_allclose(values[count:], values[0])  # with fewer different plans, the best is repeated
     for plan, value in zip(plans, values, strict=True):
         np.testing.assert_allclose(plan.sum(1), pair.a, atol=1e-14)
         np.testing.assert_allclose(plan.sum(0), pair.b, atol=1e-14)
@@ -132,7 +134,7 @@ def test_candidates_by_size_and_loss():
     few, many = (cases.problem(cases.clouds(n, n, 0), PLAIN) for n in (10, 26))
     pair = cases.clouds(10, 10, 0)
     other = build_ugw(pair.x, pair.y, rho=INF, eps=0.0, fused=None, loss=torch.abs)
-    for problem, start, count in ((few, "auto", 13), (few, "best", 17), (many, "auto", 5), (other, "auto", 5)):
+    for problem, start, count in ((few, "auto", 9), (few, "best", 13), (many, "auto", 5), (other, "auto", 5)):
         plans = balanced_candidates(problem, start)
         assert 2 <= plans.shape[1] <= count
         torch.testing.assert_close(plans[:, -1], problem.product)

@@ -129,12 +129,12 @@ struct FrankWolfeMemory {
         for (double** sums : {&col_sums, &col_squares}) *sums = arena.take(pad(m));
         transposed = arena.take_matrix(m, n);
         for (double** values : {&masses, &gradients, &diagonals_x, &diagonals_y, &changes})
-            *values = arena.take(pad(n + m));
-        for (int** places : {&entry_rows, &entry_cols}) *places = reinterpret_cast<int*>(arena.take(pad(n + m)));
+            *values = arena.take(pad(2 * (n + m)));
+        for (int** places : {&entry_rows, &entry_cols}) *places = reinterpret_cast<int*>(arena.take(pad(2 * (n + m))));
     }
     // Doubles for an item with its plan and local cost.
     static std::size_t size(int n, int m) {
-        return 6 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n) + 2 * (pad(n) + pad(m)) + 7 * pad(n + m);
+        return 6 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n) + 2 * (pad(n) + pad(m)) + 7 * pad(2 * (n + m));
     }
 };
 
@@ -198,11 +198,11 @@ struct Swap {
     double amount, change;
 };
 
-// List the first n + m entries of a plan of positive mass; the arrays are padded with entries of mass 0.
+// List the first 2 (n + m) entries of a plan of positive mass; the arrays are padded with entries of mass 0.
 static int list_entries(const FrankWolfePlan& p, FrankWolfeMemory& memory) {
     int count = 0;
     for (int i = 0; i < p.n; ++i)
-        for (int j = 0; j < p.m && count < p.n + p.m; ++j)
+        for (int j = 0; j < p.m && count < 2 * (p.n + p.m); ++j)
             if (p.plan.row(i)[j] > 0.0) {
                 memory.entry_rows[count] = i;
                 memory.entry_cols[count] = j;

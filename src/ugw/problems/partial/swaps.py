@@ -22,10 +22,11 @@ def best_swap(
     with marginals 0. A swap moves all mass that is matched on both pairs (i, j) and (k, l), or the mass of one of them
     if the other has more. plan: (B, n, m) ≥ 0; gradient: (B, n, m); min_decrease: (B,) > 0, by which F must fall.
 
-    Only the first `n_points`, (B,), entries of positive mass are swapped, n + m without padding: a vertex has no more.
+    n_points: (B,), n + m without padding. Only the first 2 (n + m) entries of positive mass are swapped: a vertex has
+    fewer than n + m, but a swap may split the larger one of two entries.
     """
     rows, cols, mass = _positive_entries(plan)
-    mass = torch.where(torch.arange(mass.shape[1], device=mass.device) < n_points[:, None], mass, 0.0)
+    mass = torch.where(torch.arange(mass.shape[1], device=mass.device) < 2 * n_points[:, None], mass, 0.0)
     items = torch.arange(len(plan), device=plan.device)[:, None]
     moved = torch.minimum(mass[:, :, None], mass[:, None, :])
     crossed = gradient[items[:, :, None], rows[:, :, None], cols[:, None, :]]
@@ -49,11 +50,11 @@ def best_swap(
 def _positive_entries(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows, columns and masses (B, K) of the first K positive entries of a plan (B, n, m), in row-major order.
 
-    K is the largest number of positive entries of an item, at most n + m; items with fewer have entries of mass 0 too.
+    K is the largest number of positive entries of an item, at most 2 (n + m); items with fewer have some of mass 0 too.
     """
     n, m = plan.shape[1:]
     is_positive = (plan > 0).flatten(1)
-    count = min(max(1, int(is_positive.sum(1).max())), n + m)
+    count = min(max(1, int(is_positive.sum(1).max())), 2 * (n + m))
     index = (~is_positive).to(torch.int8).argsort(dim=1, stable=True)[:, :count]
     return index // m, index % m, plan.flatten(1).gather(1, index)
 
