@@ -419,9 +419,9 @@ def test_one_initial_plan_takes_no_steps_of_a_search(init):
 def test_the_search_is_counted_apart_from_the_solve():
     x, y = space(15, 2), space(16, 2, 1)
     result = ugw.solve(x, y, eps=0.01)
-    again = ugw.solve(x, y, eps=0.01, init="coarse")
+    best = ugw.solve(x, y, eps=0.01, init="best")
     assert result.n_iter == len(result.history)
-    assert result.n_iter_search > again.n_iter_search > 0  # "auto" also solves from other plans
+    assert best.n_iter_search > result.n_iter_search > 0  # "best" also solves from other plans
     assert f"{result.n_iter_search} steps of candidates" in result.summary()
 
 

@@ -83,7 +83,7 @@ def test_default_solves_by_both_backends(monkeypatch, seed):
 @pytest.mark.parametrize("cone", CONES)
 def test_a_step_by_step_run_with_a_callback_gives_the_same_result(cone):
     x, y, values = make_space(24, 3, 5), make_space(27, 2, 6), []
-    solver = ugw.AlternateMin(callback=lambda step: values.append(float(step.objective)))
+    solver = ugw.AlternateMin(callback=lambda step: values.append(float(step.objective[0])))
     watched, plain = (ugw.solve_conic(x, y, rho=0.1, cone=cone, solver=s) for s in (solver, None))
     assert len(values) == watched.n_iter
     assert watched.value == plain.value

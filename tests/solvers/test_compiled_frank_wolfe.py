@@ -104,8 +104,8 @@ def test_a_step_from_the_same_state(monkeypatch, name):
             torch.testing.assert_close(
                 getattr(new.state, field), getattr(expected.state, field), rtol=1e-10, atol=1e-12, msg=field
             )
-        for key, numbers in expected_report.numbers.items():
-            torch.testing.assert_close(report.numbers[key], numbers, rtol=1e-9, atol=1e-12, msg=key)
+        for key, numbers in expected_report.diagnostics.items():
+            torch.testing.assert_close(report.diagnostics[key], numbers, rtol=1e-9, atol=1e-12, msg=key)
         assert torch.equal(report.status, expected_report.status)
         is_running = expected_report.status == Status.RUNNING
         n_swaps += int((is_running & (expected.residual < 1e-9)).sum())

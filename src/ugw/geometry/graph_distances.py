@@ -66,11 +66,11 @@ def knn_edges(points: np.ndarray, k: int, metric: str = "euclidean") -> tuple[np
     """
     if metric == "euclidean":
         lengths, neighbors = scipy.spatial.cKDTree(points).query(points, k=k + 1)
+        check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
     else:
         from sklearn.neighbors import NearestNeighbors
 
         lengths, neighbors = NearestNeighbors(n_neighbors=k + 1, metric=metric).fit(points).kneighbors(points)
-    check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
     # A point is usually its own first neighbor, but among coincident points it may come later or not at all.
     is_dropped = neighbors == np.arange(len(points))[:, None]
     is_dropped[~is_dropped.any(axis=1), -1] = True
