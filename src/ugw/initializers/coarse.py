@@ -108,7 +108,10 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
     with tf32_products():
         level, plans = call_on_device(_coarsest_level, problem)
         plans, _ = successive_halving(level.problem, plans, coarse)
-        return successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+        plans, values = successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+    # Costs beyond the range of float32 leave no finite candidate: such items start from the product plan.
+    is_finite = torch.isfinite(plans).flatten(2).all(2)[:, :, None, None]
+    return torch.where(is_finite, plans, problem.product[:, None]), values
 
 
 @cache
