@@ -223,3 +223,17 @@ def test_only_the_items_that_are_hard_on_both_sides_need_equal_masses():
     ugw_problem(x, space(4, mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
     with pytest.raises(InputError, match=r"equal masses, got 3 and 2.*item 2"):
         ugw_problem(x, space(4, mass=2.0), rho=(np.array([1.0, INF, INF]), INF))
+
+
+def test_a_relative_eps_is_the_same_number_alone_and_in_a_batch():
+    """Rounding of its last bits would be amplified by the steps of a solve."""
+    sizes = [(5, 6), (14, 5), (9, 31), (22, 7), (3, 4), (40, 38)]
+    spaces = [
+        [space(n, 2, seed + 10 * side) for seed, (n, _) in enumerate(s)]
+        for side, s in enumerate((sizes, [x[::-1] for x in sizes]))
+    ]
+    share = ugw.relative(1e-2)
+    batch = build_ugw(*map(ugw.Space.stack, spaces), rho=1.0, eps=share, fused=None)
+    alone = [build_ugw(x, y, rho=1.0, eps=share, fused=None) for x, y in zip(*spaces, strict=True)]
+    assert batch.eps.tolist() == [float(problem.eps) for problem in alone]
+    assert [float(p.eps) for p in alone] == pytest.approx([1e-2 * float(p.scale()) for p in alone], rel=1e-11)

@@ -157,7 +157,19 @@ def build_ugw(
         distortion_sum=None if loss is None else loss_distortion(x, y, loss),
     )
     check_hard_masses(problem)
-    return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
+    return (
+        replace(problem, eps=_drop_last_bits(problem.eps * problem.scale())) if isinstance(eps, Relative) else problem
+    )
+
+
+def _drop_last_bits(values: Tensor) -> Tensor:
+    """Return positive values (B,) rounded to fewer bits: sums of other items round differently in the last of them.
+
+    An item then has the same eps alone and in a batch. The split by a power of two (Dekker) has the derivative 1.
+    """
+    split = values * (2.0**PROBLEM_CONFIG.dropped_eps_bits + 1.0)
+    rounded = split - (split - values)
+    return torch.where(torch.isfinite(rounded), rounded, values)
 
 
 def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:

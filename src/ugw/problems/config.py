@@ -96,6 +96,9 @@ class ProblemConfig:
         ("highs-ipm", ()),
     )
 
+    # Last bits of a relative eps that are dropped: the order of its sums decides the last few of a mean distortion.
+    dropped_eps_bits: int = 13
+
     # -- swaps of two pairs
     # Number of steps into which the least decrease that counts is divided: changes closer than one step are equal.
     swap_levels: float = 16.0
