@@ -51,3 +51,21 @@ def test_a_sample_keeps_the_masses_and_the_mean_distortion():
     torch.testing.assert_close(sample.log_mass_a, problem.log_mass_a)
     torch.testing.assert_close(sample.log_mass_b, problem.log_mass_b)
     torch.testing.assert_close(sample.scale(), problem.scale(), rtol=0.05, atol=0.0)
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_a_start_that_matches_nothing_is_finite_in_float32():
+    """The mass of its plan underflows: only the plan scaled to mass 1 starts the solve."""
+    rng = np.random.default_rng(0)
+    x, y = (
+        ugw.Space.from_points(
+            rng.random((20, 2)).astype(np.float32),
+            metric="sqeuclidean",
+            features=(5 * side + rng.random((20, 2))).astype(np.float32),
+        )
+        for side in (0, 1)
+    )
+    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+    r = ugw.solve(x, y, rho=0.05, eps=0.05, fused=ugw.Fused(50.0), solver=solver)
+    assert r.value == pytest.approx(0.15, rel=1e-6)  # that of no plan at all
+    assert np.isfinite(r.plan.marginals[0]).all()

@@ -90,10 +90,13 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def _solve_level(problem: UGW, init: Any) -> Any:
-    """Return the plan (B, n, m) after the steps of `LEVEL_SOLVER` from the plan `init`; the steps are reported."""
-    output = LEVEL_SOLVER(problem, init).tensors
-    report_search_steps(output.n_iter)
-    return output.plan
+    """Return the plan (B, n, m), scaled to mass 1, after the steps of `LEVEL_SOLVER` from the plan `init`.
+
+    The mass of a plan that matches nothing may underflow. The steps are reported.
+    """
+    state, n_iter = LEVEL_SOLVER.final_state(problem, init)
+    report_search_steps(n_iter)
+    return state.unit_plan
 
 
 PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {
