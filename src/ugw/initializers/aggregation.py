@@ -51,7 +51,7 @@ class AggregatedProblem(BatchRecord):
 
 
 def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
-    """Return the problem on at most `count` clusters of each space, and at most as many as an item has points.
+    """Return the problem aggregated to at most `count` clusters of each space, not more than an item has points.
 
     choose_centers: returns the centers around which clusters are formed; average: distances between clusters are means
     over their points instead of distances between their centers. For plans that treat all points of a cluster alike

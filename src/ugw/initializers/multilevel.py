@@ -35,7 +35,7 @@ LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZ
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
-    """Return the initial plan (B, n, m) that a name in `INIT_NAMES` stands for."""
+    """Return the initial plan (B, n, m), as `ImplicitPlan`, for a name such as "product" or "auto" in `INIT_NAMES`."""
     return PLANS_BY_NAME[name](problem)
 
 
@@ -90,9 +90,10 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def _solve_level(problem: UGW, init: Any) -> Any:
-    """Return the plan (B, n, m), scaled to mass 1, after the steps of `LEVEL_SOLVER` from the plan `init`.
+    """Return the plan (B, n, m), scaled to mass 1, after at most 30 solver steps from the plan `init`.
 
-    The mass of a plan that matches nothing may underflow. The steps are reported.
+    It has mass 1, because the mass of a plan that matches nothing may underflow. The steps are reported as search
+    steps.
     """
     state, n_iter = LEVEL_SOLVER.final_state(problem, init)
     report_search_steps(n_iter)
@@ -231,7 +232,7 @@ def _squared_differences(x: Tensor, y: Tensor) -> BilinearMatrix:
 
 
 def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
-    """Return the problem on n and m of the points, at even quantiles of their weights, with equal weights."""
+    """Return the problem on n and m of the points, at even quantiles of the weights, all samples of equal weight."""
     x = _sample_space(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _sample_space(problem.y, problem.log_b, problem.log_mass_b, m)
     return replace(problem, x=x, y=y, distortion_sum=None)

@@ -18,7 +18,7 @@ from ..problems.distortion.squares import distance_moments
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
 from ..solvers.sinkhorn import Sinkhorn
-from .centers import eccentricities, eccentricity_ranks
+from .centers import eccentricities, rounded_eccentricities
 from .config import INITIALIZER_CONFIG
 
 
@@ -103,7 +103,7 @@ def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: 
 
 
 def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return normal random numbers (2, *size): for the space with the larger distances, and for the other one."""
+    """Return normal random numbers (2, *size), of space x or y with the larger distances, and of the other; seeded."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 
@@ -118,7 +118,7 @@ def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
 
 
 def vertex_plans(problem: SpacePair, count: int) -> Tensor:
-    """Return `count` vertices of the plans with marginals a and b of mass 1, (B, count, n, m).
+    """Return `count` vertices of the polytope of plans with marginals a and b of mass 1, (B, count, n, m).
 
     They are made by the north-west corner rule, which takes the points in the order of their eccentricities for the
     first vertex and in random orders for the others.
@@ -129,7 +129,7 @@ def vertex_plans(problem: SpacePair, count: int) -> Tensor:
     side = _side_that_draws_first(problem)
     plans = [
         north_west_corner(
-            problem, *(eccentricity_ranks(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
+            problem, *(rounded_eccentricities(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
         )
     ]
     for k in range(1, count):
@@ -163,7 +163,7 @@ def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
     rows, cols = (
         torch.cat(
             [
-                eccentricity_ranks(space.metric, log_weights.exp()).argsort(dim=1, stable=True)[:, None],
+                rounded_eccentricities(space.metric, log_weights.exp()).argsort(dim=1, stable=True)[:, None],
                 near[:, :, : count - 1].mT.argsort(dim=2, stable=True),
             ],
             dim=1,
@@ -216,12 +216,12 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
 
 def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:
-    """Return indices (B, n) of the points by decreasing eccentricity, ties by index, those of weight 0 last."""
-    far = eccentricity_ranks(space.metric, log_weights.exp())
+    """Return indices (B, n) of points by decreasing mean distance to all, ties by index, those of weight 0 last."""
+    far = rounded_eccentricities(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 
 def _side_that_draws_first(problem: SpacePair) -> Tensor:
-    """Return (B,): 0 if x has the larger mean square distance, else 1: swapped spaces swap their random numbers."""
+    """Return (B,): 0 if x has the larger mean squared distance, else 1. Swapped spaces so swap their random numbers."""
     squares = [distance_moments(s.metric, w)[1] for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
     return (squares[0] < squares[1]).long()

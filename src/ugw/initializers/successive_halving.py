@@ -187,7 +187,7 @@ def _run_batch(
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
-    """Return the items `index` of a problem, and `index`: a captured function must return a finite tensor last."""
+    """Return (problem of the items `index`, index): a captured function must return a finite tensor last."""
     return problem.take(index), index
 
 

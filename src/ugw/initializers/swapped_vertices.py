@@ -17,7 +17,7 @@ from .successive_halving import best_candidates, pick_plans, split_candidates
 
 
 def swapped_vertices(problem: PartialGW) -> Tensor:
-    """Return the best plans (B, S, n, m), of mass 1, to which swaps lead from many vertices.
+    """Return the best plans (B, S, n, m), of mass 1, found by swaps of two pairs from many vertices of the polytope.
 
     problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders`.
     Plans of equal objective count as one: an item with fewer of them repeats its best.

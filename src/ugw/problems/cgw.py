@@ -126,15 +126,16 @@ class CGW(Problem):
         return CGW(*spaces, *rhos, self.cone, distortion_sum, self.eps[index], _cached_scale=scale)
 
     def truncate_kernel(self) -> CGW:
-        """Return the problem with the leading terms of its kernel only: enough to choose among candidates.
+        """Return the problem with the last terms of its low-rank kernel left out, 1e-4 of their squared size.
 
-        It keeps the dtype: in float32 rounding would decide where plans near a saddle point go.
+        That is enough to compare candidates. The dtype stays: rounding in float32 would decide where plans near a
+        saddle point go.
         """
         total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share)
         return replace(self, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
+        """Return the `ConicResult` (plan, lift, terms, ...) of a solver's output; its `parameters` are empty."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:
@@ -154,7 +155,7 @@ class CGW(Problem):
         return scale
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return what compiled steps need: matrices of the kernel and constants; None if they are not stored."""
+        """Return kernel matrices and constants (B,) for compiled (C++) steps; None if not stored on a CPU."""
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
             return None
@@ -170,13 +171,14 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, overlap) of an initial plan (B, n, m) of mass 1; is_product is not used."""
+        """Return the state (lift w, G w, overlap <w, G w>) of a plan (B, n, m) of mass 1; is_product is not used."""
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
-        """Return the state (lift w, overlap) of a unit plan (B, n, m) after the state `last`, with no other best plan.
+        """Return the state (lift w, G w, overlap <w, G w>) of a unit plan (B, n, m) that follows the state `last`.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). The first state, where `last` is None, counts as the last one too.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). This plan counts as the best one, and where `last` is None as the last
+        one too.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
@@ -201,10 +203,10 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """Return the transport problem whose solution has the lift w of largest <k, w>.
+        """Return the transport problem, of cost −2 log k, whose solution has the lift w with the largest <k, w>.
 
-        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The cost is −2 log k minus the mean
-        under the plan of the state, a constant that only scales the solution.
+        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The mean cost under the plan of the
+        state is subtracted, a constant that only scales the solution.
         """
         config, k = PROBLEM_CONFIG, state.local_cost
         extrapolated = k + config.conic_extrapolation * (k - state.last_cost)
@@ -254,9 +256,9 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """Return the terms of CGW, (B,) each, with the overlap <w_p, G w_q> of the lifts of p and q; q = p if None.
+        """Return the terms, (B,) each: the value without matching, and by how much the overlap <w_p, G w_q> lowers it.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R). One of both states may lack its local cost.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R), q = p if None. One of both states may lack its local cost.
         """
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
@@ -264,7 +266,7 @@ class CGW(Problem):
         return ConicTerms(apart=self._unmatched_value, overlap=overlap)
 
     def lift(self, state: LiftedState) -> Lift:
-        """Return the plan between cones of a state: P with row sums a, Q with column sums b, and w, (B, n, m) each.
+        """Return the `Lift` of a state: P with row sums a, Q with column sums b, w = P^(rho1/R) Q^(rho2/R), (B, n, m).
 
         The weights a, b have their masses here. The other fields of the `Lift`, (B,) each, are error, tolerance and
         rank of the factorized kernel G, what the error may add to the value, and properties of the cone.
@@ -316,7 +318,7 @@ class CGW(Problem):
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of <w, G w> over its value for weights of mass 1."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of the factor by which masses scale the overlap <w, G w>."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 

@@ -99,14 +99,14 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return what compiled steps need: metrics, linear cost and mass rule; None if the loss is not t²."""
+        """Return metrics, linear cost and mass rule for the compiled (C++) steps; None if the loss is not t²."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
     @property
     def has_vertex_solutions(self) -> Tensor:
-        """(B,) bool: are both marginals hard and eps 0? Solutions are then vertices of the polytope of plans."""
+        """(B,) bool: are both marginals hard (rho = inf) and eps 0? Solutions are then vertices of the polytope."""
         return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
 
     # -- the size of the cost ------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class UGW(Problem):
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
         """Return the `PlanState` (divergences, optimal mass) of a plan of mass 1 and its local cost, (B, n, m) each.
 
-        drift: (B,), sum of the L1 changes of the plan by which the local cost was updated, None if it is never updated.
+        drift: (B,), sum of the L1 changes of the plan since its local cost was computed in full, None if it always is.
         """
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
         # A float32 plan has mass 1 up to rounding, which the entropy would multiply: divide it out in float64.
@@ -239,9 +239,9 @@ class UGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of the UGW objective F(p, q), (B,) each, for the plans of two states; q = p if None.
+        """Return distortion, linear, both marginal terms and entropy of F(p, q), (B,) each; q = p if None.
 
-        The local cost of the state p is not used; it may be None. A hard side contributes 0.
+        The local cost of the state p is not used; it may be None. The term of a hard (rho = inf) side is 0.
         """
         distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
         q = q or p
@@ -257,14 +257,14 @@ class UGW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return the dual potentials f (B, n) and g (B, m) of the last step, from state q to state p, and None:
+        """Return ((f, g), None): the dual potentials, (B, n) and (B, m), of the last step, from state q to state p:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
-        cost(q) is the paper's local cost at q with its three scalar KL terms. None is in place of the plan between
-        cones that conic problems have. Items with eps = 0 have NaN, and if all have, None is returned for (f, g).
-        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
-        If a proximal term has raised entropy above eps, the formulas hold only where p = q.
+        cost(q) is the paper's local cost at q with its three scalar KL terms. Items with eps = 0 have NaN, and if all
+        have, None is returned for (f, g). The second None is in place of the `Lift` of conic problems. linear:
+        potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps. If a
+        proximal term has raised entropy above eps, the formulas hold only where p = q.
         """
         if not bool((self.eps > 0).any()):
             return None, None

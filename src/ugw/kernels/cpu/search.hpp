@@ -289,36 +289,36 @@ static double eccentricity(Matrix d, const double* w, int n, int i) {
 }
 
 // Eccentricities as whole multiples of a small step, so that those that differ by rounding alone tie.
-static std::vector<double> eccentricity_ranks(Matrix d, const double* w, int n, double step_share) {
-    std::vector<double> ranks(n);
+static std::vector<double> rounded_eccentricities(Matrix d, const double* w, int n, double step_share) {
+    std::vector<double> values(n);
     double largest = 0.0;
     for (int i = 0; i < n; ++i) {
-        ranks[i] = eccentricity(d, w, n, i);
-        largest = std::max(largest, std::fabs(ranks[i]));
+        values[i] = eccentricity(d, w, n, i);
+        largest = std::max(largest, std::fabs(values[i]));
     }
     const double step = std::max(step_share * largest, std::numeric_limits<double>::min());
-    for (double& rank : ranks) rank = std::nearbyint(rank / step);
-    return ranks;
+    for (double& value : values) value = std::nearbyint(value / step);
+    return values;
 }
 
 // Points in the order of their eccentricity, the largest first, those of weight 0 last.
 static std::vector<int> eccentricity_order(Matrix d, const double* w, int n, double step_share) {
-    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    const std::vector<double> values = rounded_eccentricities(d, w, n, step_share);
     std::vector<int> order(n);
     for (int i = 0; i < n; ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](int i, int j) {
         if ((w[i] > 0.0) != (w[j] > 0.0)) return w[i] > 0.0;
-        return w[i] > 0.0 && ranks[i] > ranks[j];
+        return w[i] > 0.0 && values[i] > values[j];
     });
     return order;
 }
 
 // The most eccentric point, then each time the one farthest from all chosen before, among points of positive weight.
 static std::vector<int> farthest_centers(Matrix d, const double* w, int n, int count, double step_share) {
-    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    const std::vector<double> values = rounded_eccentricities(d, w, n, step_share);
     int next = -1;
     for (int i = 0; i < n; ++i)
-        if (w[i] > 0.0 && (next < 0 || ranks[i] > ranks[next])) next = i;
+        if (w[i] > 0.0 && (next < 0 || values[i] > values[next])) next = i;
     std::vector<int> centers{std::max(next, 0)};
     std::vector<double> nearest(n);
     auto distance = [&](int i, int center) { return i == center ? 0.0 : d.row(i)[center]; };
