@@ -28,7 +28,7 @@ from .successive_halving import Round, split_candidates, successive_halving
 
 @cache
 def search_solver(count: int) -> AlternateMin:
-    """Return the solver, of loose tolerance, whose steps compare the candidates in a search for `count` plans.
+    """Return the AlternateMin of loose tolerance whose steps compare the candidates in a search for `count` plans.
 
     A few inner iterations suffice to compare candidates, and entropy falls fast.
     """
@@ -91,7 +91,7 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
-    """Return (number of steps, of survivors, largest gap) of each round of the search on all n × m points."""
+    """Return (steps, survivors, largest gap to the best objective) of each round of the search on all n × m points."""
     config = INITIALIZER_CONFIG
     return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
 

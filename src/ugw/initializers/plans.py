@@ -153,9 +153,10 @@ def north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
-    """Return `count` orders of the points of each space, (B, count, n) and (B, count, m), for `north_west_corner`.
+    """Return `count` orders (indices) of the points of each space, (B, count, n) and (B, count, m).
 
-    The first orders are by eccentricity, the others by the distance to a random anchor of the space; ties by index.
+    For `north_west_corner`: the first are by eccentricity, the others by the distance to a random anchor; ties by
+    index.
     """
     n_plans = -(-(count - 1) // INITIALIZER_CONFIG.n_anchor_pairs)
     near_x, near_y, _ = anchor_distances(problem, max(n_plans, 1))
@@ -174,7 +175,7 @@ def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
 
 
 def starts_of_linear_programs(problem: SpacePair) -> Tensor:
-    """Return random anchor plans and vertices of the transport polytope, (B, S, n, m): starts of linear programs."""
+    """Return random anchor plans, then vertices of the transport polytope, (B, S, n, m), of mass 1."""
     config = INITIALIZER_CONFIG
     plans = random_anchor_plans(problem, config.n_random_starts), vertex_plans(problem, config.n_vertex_starts)
     return torch.cat(plans, dim=1)

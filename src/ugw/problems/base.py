@@ -168,7 +168,7 @@ class Problem(SpacePair):
         """Return the typical size of an entry of the linearized cost, (B,) > 0: the unit of the proximal term."""
 
     def final_state(self, state: Any) -> Any:
-        """Return the state that becomes the result of a run ending at `state`: its plan, with the reported mass."""
+        """Return the state that the result of a run is made of: here `state`, with the mass shown to users."""
         return state.reported()
 
     @abstractmethod
@@ -183,11 +183,11 @@ class Problem(SpacePair):
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost and mass rule for compiled (C++) steps; None unless UGW with stored plans, t²."""
+        """Return metrics, linear cost and optimal-mass formula for C++ steps; None unless UGW with stored plans, t²."""
         return None
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return kernel matrices and constants (B,) for the compiled (C++) steps of conic problems; None for others."""
+        """Return kernel matrices and constants (B,) of the objective for C++ steps; None unless a conic problem."""
         return None
 
 

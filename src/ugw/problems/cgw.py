@@ -115,6 +115,7 @@ class CGW(Problem):
     requires_solved_steps = False
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses, and div_a and div_b: KL with factors 2·rho1/R and 2·rho2/R."""
         self.set_weights()
         for side, rho in (("a", self.rho_a), ("b", self.rho_b)):
             object.__setattr__(self, f"div_{side}", KL(2.0 * rho / self._rho_total).expand(self.batch, rho.device))
@@ -126,7 +127,7 @@ class CGW(Problem):
         return CGW(*spaces, *rhos, self.cone, distortion_sum, self.eps[index], _cached_scale=scale)
 
     def truncate_kernel(self) -> CGW:
-        """Return the problem with the last terms of its low-rank kernel left out, 1e-4 of their squared size.
+        """Return the problem without the last terms of its low-rank kernel, at most 1e-4 of their squared sum.
 
         That is enough to compare candidates. The dtype stays: rounding in float32 would decide where plans near a
         saddle point go.
@@ -155,7 +156,7 @@ class CGW(Problem):
         return scale
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return kernel matrices and constants (B,) for compiled (C++) steps; None if not stored on a CPU."""
+        """Return kernel matrices and constants (B,) of the objective for C++ steps; None if not stored on a CPU."""
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
             return None
@@ -171,7 +172,7 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, G w, overlap <w, G w>) of a plan (B, n, m) of mass 1; is_product is not used."""
+        """Return the state (lift w, G w, <w, G w>) of a plan (B, n, m) of mass 1, G = exp(−λ/R); is_product unused."""
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
@@ -217,7 +218,7 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
-        """Return the state (lift, overlap) of the plan of `solution` after one more step of `improve_plan`.
+        """Return the state (lift w, overlap <w, G w>) of the plan of `solution` after one more step of `improve_plan`.
 
         Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the state is that of
         `improve_plan` applied to the better of its last two plans, so that the larger of both never falls.

@@ -59,6 +59,7 @@ class UGW(Problem):
     keeps_zeros: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the weights, `distortion_sum` if None, `mass_rule`, `keeps_zeros` and `has_linear_local_cost`."""
         self.set_weights()
         if self.distortion_sum is None:
             object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
@@ -99,7 +100,7 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost and mass rule for the compiled (C++) steps; None if the loss is not t²."""
+        """Return metrics, linear cost and optimal-mass formula for C++ steps; None if the loss is not t²."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
@@ -210,7 +211,7 @@ class UGW(Problem):
         return dot(torch.where(unit_plan > 0, cost, 0.0) if self.keeps_zeros else cost, unit_plan)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over m(q).
+        """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over the mass of q.
 
         A constant in the cost only scales the solution. The three scalars of the paper's cost are replaced by minus the
         mean cost under q, which keeps the mass of the solution within a factor n·m of 1, far from overflow.

@@ -79,6 +79,7 @@ class StreamingUGW(UGW):
     """
 
     def __post_init__(self) -> None:
+        """Set what UGW sets, and replace a linear cost by the squared distances of the features."""
         super().__post_init__()
         if self.cost is not None:
             object.__setattr__(self, "cost", self._feature_cost())
@@ -115,7 +116,7 @@ class StreamingUGW(UGW):
 
     @cached_property
     def right(self) -> Tensor:
-        """The right basis R of costs, (B, m, s), see `left`: signed squared norms, points of y, features if fused."""
+        """The right basis of costs, (B, m, s), see `left`: signed squared norms and points of y, features if fused."""
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:

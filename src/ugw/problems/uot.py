@@ -41,6 +41,7 @@ class UW(Problem):
     penalty_weights: PenaltyWeights = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses, and `penalty_weights`: rho1, rho2 (0 where inf) and eps."""
         self.set_weights()
         object.__setattr__(self, "penalty_weights", PenaltyWeights.from_problem(self))
 

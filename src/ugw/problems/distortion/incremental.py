@@ -29,7 +29,7 @@ class IncrementalDistortion(SquaredDistortion):
 
     @classmethod
     def of(cls, distortion: SquaredDistortion) -> IncrementalDistortion:
-        """Return the `IncrementalDistortion`, whose `update` multiplies only changes of a plan, of the same metrics."""
+        """Return a distortion sum for the same metrics whose `update` multiplies only the change of the plan."""
         return cls(distortion.dx, distortion.dy)
 
     is_incremental = True

@@ -205,6 +205,7 @@ class PartialCGW(SpacePair):
     eps: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set eps = 0, div_a and div_b = KL(rho), and the logs of weights and masses."""
         object.__setattr__(self, "eps", torch.zeros_like(self.rho))
         for side in ("a", "b"):
             object.__setattr__(self, f"div_{side}", KL(self.rho).expand(len(self.rho), self.rho.device))

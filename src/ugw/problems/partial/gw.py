@@ -45,6 +45,7 @@ class PartialGW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses."""
         self.set_weights()
 
     @classmethod
@@ -107,7 +108,7 @@ class PartialGW(PartialProblem):
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost and alpha for the compiled (C++) steps; None unless the loss is t²."""
+        """Return metrics, linear cost and alpha for C++ steps; None unless the loss is t²."""
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
             return None

@@ -34,6 +34,7 @@ class PartialW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses."""
         self.set_weights()
 
     def take(self, index: Tensor) -> PartialW:
