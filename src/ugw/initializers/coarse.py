@@ -118,8 +118,8 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[Round, ...]:
     """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
 
-    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap of each. Where several plans
-    are to be returned, none is dropped for its gap.
+    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap to the best objective of
+    each. Where several plans are to be returned, none is dropped for its gap.
     """
     n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(

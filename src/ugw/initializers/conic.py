@@ -42,7 +42,7 @@ SEARCH_SOLVER = AlternateMin(
 
 
 def conic_rounds(solver: AlternateMin, rounds: tuple[tuple[int, int], ...], *, must_differ: bool) -> tuple[Round, ...]:
-    """Return rounds of successive halving whose entropy falls over all of them as in one run of the solver.
+    """Return rounds of successive halving whose proximal entropy falls over all of them as in one run of the solver.
 
     rounds: number of steps and of survivors of each; must_differ: are plans close to a better one dropped?
     """

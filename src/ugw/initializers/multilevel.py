@@ -189,7 +189,11 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan (B, n, m) for a cost and the rhos of the problem, in the bases of the cost."""
+    """Return the entropic transport plan (B, n, m) for a cost, in whose bases it is stored.
+
+    It has the rhos of the problem, and as eps the one of the problem or, if larger, a small share of the mean
+    distortion.
+    """
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     config = INITIALIZER_CONFIG
     sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)

@@ -60,7 +60,7 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
 
 
 def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the distances of all points to K random anchors of their space, (B, n, K) and (B, m, K), and widths (B,).
+    """Return distances (B, n, K), (B, m, K) of all points to K random anchors of their space, and kernel widths (B,).
 
     K is `count` times the number of anchor pairs of a random plan ∝ a⊗b·exp(−(squared differences) / width).
     """
@@ -103,7 +103,7 @@ def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: 
 
 
 def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return normal random numbers (2, *size), of space x or y with the larger distances, and of the other; seeded."""
+    """Return seeded normal random numbers (2, *size): for the space with larger distances, then for the other one."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 

@@ -53,7 +53,7 @@ class Divergence:
         return self._with_tensors({name: tensor[index] for name, tensor in vars(self).items()})
 
     def _with_tensors(self, tensors: dict[str, Tensor]) -> Self:
-        """Return a divergence of the same class with these attributes, without checks, which would wait for a GPU."""
+        """Return a divergence of this class with the attributes `tensors`, unchecked: checks would wait for a GPU."""
         divergence = object.__new__(type(self))
         vars(divergence).update(tensors)
         return divergence

@@ -299,12 +299,12 @@ class CGW(Problem):
 
     @property
     def _unmatched_value(self) -> Tensor:
-        """The value if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
+        """The value of CGW if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
         return self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
 
     @property
     def _max_overlap(self) -> Tensor:
-        """The overlap of weights of mass 1 at which the value would be 0, (B,)."""
+        """The overlap <w, G w> of lifts w, for weights of mass 1, at which the value would be 0, (B,)."""
         return self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
 
     @property
@@ -314,7 +314,7 @@ class CGW(Problem):
 
     @property
     def _rho_share(self) -> Tensor:
-        """rho1 / R, (B,)."""
+        """rho1 / (rho1 + rho2), (B,)."""
         return self.rho_a / self._rho_total
 
     @property

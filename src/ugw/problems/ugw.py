@@ -87,9 +87,10 @@ class UGW(Problem):
         return replace(taken, distortion_sum=total.with_metrics(taken.x.metric, taken.y.metric))
 
     def with_spaces(self, x: Space, y: Space, cost: Tensor | None, known_scale: Tensor | None = None) -> UGW:
-        """Return the problem with other spaces, cost M and `known_scale`, and the same rhos, eps, alpha and loss.
+        """Return the problem with other spaces and linear cost M, and the same rhos, eps, alpha and loss.
 
-        The distances of the new spaces must be within the range of the present ones, for which the loss is factorized.
+        known_scale: (B,), what its `scale()` returns, None to compute it. The distances of the new spaces must be
+        within the range of the present ones, for which the loss is factorized.
         """
         total = self.distortion_sum.with_metrics(x.metric, y.metric)
         return replace(self, x=x, y=y, cost=cost, distortion_sum=total, known_scale=known_scale)
@@ -128,7 +129,7 @@ class UGW(Problem):
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """Return, under a⊗b of mass 1, the mean distortion + alpha/2m times the mean |M|, (B,), m = sqrt(m(a) m(b))."""
+        """Return the mean distortion + alpha/2m times the mean |linear cost|, (B,), under a⊗b; m = sqrt(m(a) m(b))."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()

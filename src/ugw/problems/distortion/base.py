@@ -44,7 +44,7 @@ class Distortion(ABC):
     @property
     @abstractmethod
     def rank(self) -> Tensor:
-        """Number of matrix products Dx·plan·Dy in one sum, (B,) or (1,); 0 for term-by-term sums."""
+        """Number of terms φ_r(Dx)·plan·φ_r(Dy) in one sum, (B,) or (1,); 0 if g is not factorized."""
 
     @property
     def error(self) -> Tensor:

@@ -28,7 +28,7 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of matrix products in the distortion sum of each item, (B,); 0 for term-by-term sums."""
+        """Number of terms of the factorized loss or conic kernel of each item, (B,); 0 if not factorized."""
         return torch.cat([part.rank for part in self.parts])[self.part_index]
 
     @property

@@ -23,7 +23,7 @@ class SquaredDistortion(BatchRecord, Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """3 for all items, (1,): (t = u − v)² = u² + v² − 2 u v has three terms."""
+        """Number of terms of the factorized loss, 3 for (u − v)² = u² + v² − 2 u v, (1,)."""
         return torch.full((1,), 3, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:

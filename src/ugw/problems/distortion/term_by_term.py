@@ -34,7 +34,7 @@ class TermByTermDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """0 for all items, (1,): no matrix products."""
+        """Number of terms of a factorized loss: 0, (1,), because it is not factorized."""
         return torch.zeros(1, dtype=torch.long, device=self.dx.device)
 
     @cached_property

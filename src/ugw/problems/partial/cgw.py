@@ -232,7 +232,7 @@ class PartialCGW(SpacePair):
         return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*points)
 
     def _unit_weights(self, space: Space) -> Tensor:
-        """Return the weights of a space in units of the larger mass, (B, n), float64."""
+        """Return the weights of a space in units of max(m(a), m(b)), (B, n), float64."""
         weights = space.weight_tensor.detach().double()
         return weights.expand(self.batch, -1) / self.mass_unit[:, None]
 
