@@ -218,8 +218,8 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
 def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:
     """Return indices (B, n) of points by decreasing mean distance to all, ties by index, those of weight 0 last."""
-    far = rounded_eccentricities(space.metric, log_weights.exp())
-    return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
+    rounded = rounded_eccentricities(space.metric, log_weights.exp())
+    return torch.where(log_weights > -torch.inf, -rounded, torch.inf).argsort(dim=1, stable=True)
 
 
 def _side_that_draws_first(problem: SpacePair) -> Tensor:

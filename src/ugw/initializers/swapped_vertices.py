@@ -34,13 +34,13 @@ def swapped_vertices(problem: PartialGW) -> Tensor:
         index = items.repeat_interleave(last - first)
         orders = rows[:, first:last].flatten(0, 1), cols[:, first:last].flatten(0, 1)
         if steps is not None:
-            more, of_more = steps.take(index).swap_from_vertices(*orders, config.max_swaps)
+            new_plans, new_values = steps.take(index).swap_from_vertices(*orders, config.max_swaps)
         else:
             repeated = problem.take(index)
             vertices = north_west_corner(repeated, *orders)
-            more, of_more = descend_by_swaps(repeated, vertices, (gap_scale * tol)[index], config.max_swaps)
-        plans = torch.cat([plans, more.unflatten(0, (problem.batch, -1))], dim=1)
-        values = torch.cat([values, of_more.view(problem.batch, -1)], dim=1)
+            new_plans, new_values = descend_by_swaps(repeated, vertices, (gap_scale * tol)[index], config.max_swaps)
+        plans = torch.cat([plans, new_plans.unflatten(0, (problem.batch, -1))], dim=1)
+        values = torch.cat([values, new_values.view(problem.batch, -1)], dim=1)
         index = _best_different(values, config.n_swapped_survivors)
         plans, values = pick_plans(plans, index), values.gather(1, index)
     return plans

@@ -168,10 +168,10 @@ class UGW(Problem):
         # On CUDA both are computed: the host does not wait for the answer, and the call may be captured.
         if not is_product.is_cuda and not bool(is_product.any()):
             return total.apply(unit_plan)
-        of_product = total.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
+        product_cost = total.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
         if not is_product.is_cuda and bool(is_product.all()):
-            return of_product
-        return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
+            return product_cost
+        return torch.where(is_product[:, None, None], product_cost, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
         """Return the `PlanState` (divergences, optimal mass) of a plan of mass 1 and its local cost, (B, n, m) each.
