@@ -189,11 +189,7 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan (B, n, m) for a cost, in whose bases it is stored.
-
-    It has the rhos of the problem, and as eps the one of the problem or, if larger, a small share of the mean
-    distortion.
-    """
+    """Return the entropic transport plan (B, n, m) for a cost and the rhos of the problem, with eps = `_start_eps`."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     config = INITIALIZER_CONFIG
     sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)
@@ -201,10 +197,7 @@ def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from the transport plan for the cost |x_i − y_j|².
-
-    The step solves the transport problem for the UGW cost linearized there. x: (B, n, k), y: (B, m, k).
-    """
+    """Return the plan (B, n, m) one linearized UGW step from the transport plan for |x_i − y_j|². x: (B, n, k)."""
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     basis_product = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
@@ -212,10 +205,7 @@ def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> Im
 
 
 def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from a plan whose bases are not those of the problem.
-
-    The step solves the transport problem for the UGW cost linearized at the plan, (B, n, m).
-    """
+    """Return the plan (B, n, m) one linearized UGW step from a plan whose bases are not those of the problem."""
     right_product = (plan @ problem.right.to(plan.dtype)).double()
     return linear_step_plan(problem, plan, problem.left.double().mT @ right_product)
 

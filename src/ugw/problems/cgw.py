@@ -129,8 +129,7 @@ class CGW(Problem):
     def truncate_kernel(self) -> CGW:
         """Return the problem without the last terms of its low-rank kernel, at most 1e-4 of their squared sum.
 
-        That is enough to compare candidates. The dtype stays: rounding in float32 would decide where plans near a
-        saddle point go.
+        The dtype stays: rounding in float32 would decide where plans near a saddle point go.
         """
         total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share)
         return replace(self, distortion_sum=total)

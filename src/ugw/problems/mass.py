@@ -28,10 +28,7 @@ class PenaltyWeights(BatchRecord):
 
     @classmethod
     def from_problem(cls, problem: Any) -> PenaltyWeights:
-        """Return (rho1, rho2, eps), (B, 3), 0 for rho = inf, their sum, and the log masses of a, b and a⊗b, (B, 3).
-
-        problem: has the attributes div_a, div_b, eps, log_mass_a and log_mass_b.
-        """
+        """Return (rho1, rho2, eps), (B, 3), 0 for rho = inf, their sum, and log masses of a, b, a⊗b, of a problem."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
@@ -112,9 +109,8 @@ def shift_potentials(
 ) -> tuple[Tensor, Tensor]:
     """Return the potentials factor·(linear + constant), (B, n) and (B, m), of both sides; NaN for items with eps = 0.
 
-    linear: potentials of the last linear problem; constants: (B,) each, used for a side that is not hard (finite rho);
-    a hard side gets the rest of constant_sum, (B,), or half of it if both are hard; is_hard: (B,) bool each; factor:
-    (B,).
+    linear: of the last linear problem; constants: (B,) each, used for a side that is not hard (finite rho); a hard side
+    gets the rest of constant_sum, (B,), or half of it if both are hard; is_hard: (B,) bool each.
     """
     (constant_f, constant_g), (is_hard_a, is_hard_b) = constants, is_hard
     of_hard_a = torch.where(is_hard_b, 0.5 * constant_sum, constant_sum - constant_g)
