@@ -231,7 +231,7 @@ def _squared_differences(x: Tensor, y: Tensor) -> BilinearMatrix:
 
 
 def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
-    """Return the problem on n and m of the points, at even quantiles of the weights, all samples of equal weight."""
+    """Return the problem on samples of n and m points, at even weight quantiles by mean distance, of equal weight."""
     x = _sample_space(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _sample_space(problem.y, problem.log_b, problem.log_mass_b, m)
     return replace(problem, x=x, y=y, distortion_sum=None)

@@ -37,7 +37,7 @@ class SpacePair(ABC):
     log_mass_b: Tensor  # (B,), log of the second total mass, float64
 
     def set_weights(self) -> None:
-        """Set `log_a`, `log_b`, `log_weights` (logs of weights scaled to mass 1) and `log_mass_a`, `log_mass_b`."""
+        """Set log_a, log_b, log_weights: logs of weights scaled to mass 1; log_mass_a, log_mass_b: of total masses."""
         exact = []
         for side, space in (("a", self.x), ("b", self.y)):
             weights = space.weight_tensor.detach().double()

@@ -86,7 +86,7 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return alpha/2m, (B,), the factor of the linear cost in a step; m = exp(max(log_mass, min_log_mass))."""
+        """Return alpha/2m, (B,), the factor of the linear cost at a plan of mass m = exp(log_mass), bounded below."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 

@@ -127,7 +127,7 @@ class StreamingUGW(UGW):
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
     def distance_coefficients(self, metric: LowRankMetric) -> Tensor:
-        """Return J (k, k), float64, 0 at features: D = Ψ J Ψᵀ for the D of `dx` or `dy`, Ψ = (1, basis), (B, n, k)."""
+        """Return J (k, k), float64, with D = Ψ J Ψᵀ for the distances D of `metric` (dx or dy), Ψ = (1, basis)."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
         diagonal[2 : 2 + rank] = -2.0 * metric.signs.double()

@@ -206,7 +206,7 @@ class PartialProblem(SpacePair):
         """
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost and alpha for C++ steps; None unless the problem is GW with the loss t²."""
+        """Return metrics, linear cost and its factor alpha for C++ steps; None unless GW with the loss t²."""
         return None
 
     def gap_scale(self) -> Tensor:

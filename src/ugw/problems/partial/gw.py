@@ -108,7 +108,7 @@ class PartialGW(PartialProblem):
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost and alpha for C++ steps; None unless the loss is t²."""
+        """Return metrics, linear cost and its factor alpha for C++ steps; None unless the loss is t²."""
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
             return None
