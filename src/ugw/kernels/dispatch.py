@@ -52,7 +52,7 @@ class Backend:
         return not self.module.startswith("triton.") or _has_triton()
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
-        """Return the function called `primitive` of the module."""
+        """Return the function of the backend's module that is named `primitive`."""
         return _load_function(self.module, primitive)
 
 
@@ -135,10 +135,10 @@ def select_backend(primitive: str, *operands: Any) -> Backend:
 def make_primitive(
     reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_, **__: (first,)
 ) -> Primitive:
-    """Return a function with the signature of `reference`, a torch function, that calls the backend for its arguments.
+    """Return a function with the signature of `reference`, a torch function, that calls the best implementation of it.
 
-    On CUDA that is the backend that `select_backend` returns, on other devices the reference. operands: maps the
-    arguments to those on which the choice of the backend depends, by default the first one.
+    On CUDA that is the one of the backend that `select_backend` returns, on other devices `reference`. operands: maps
+    the arguments to those on which the choice of the backend depends, by default the first one.
     """
     name = reference.__name__
 

@@ -32,9 +32,9 @@ class LowPrecisionPhase:
 
 
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
-    """Return the low-precision phase of a problem, None if such a phase would not save time.
+    """Return the problem in low precision, tol and max_iter to solve it first, and the problem to solve afterwards.
 
-    It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA.
+    None if that would not save time. Float32 for a float64 problem, TF32 for a large float32 problem on CUDA.
     """
     choice = size_class(*problem.largest)
     if not choice.has_low_precision_phase or problem.compiled_inputs() is None:

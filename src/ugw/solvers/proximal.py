@@ -34,6 +34,7 @@ class ProximalSchedule:
     factor: float = 0.95
 
     def __post_init__(self) -> None:
+        """Check that first, last and factor are shares and first ≥ last; raise InputError otherwise."""
         for name in ("first", "last", "factor"):
             share = check_tolerance(f"ProximalSchedule, {name},", getattr(self, name))
             object.__setattr__(self, name, share)  # the record is frozen
@@ -42,7 +43,7 @@ class ProximalSchedule:
 
     @classmethod
     def from_old_option(cls, value: Any) -> ProximalSchedule:
-        """Return the schedule of an old option, (first, last, factor), with a warning; InputError for anything else."""
+        """Return the schedule for a tuple (first, last, factor), with a deprecation warning; else raise InputError."""
         if not isinstance(value, tuple) or len(value) != 3:
             raise InputError(
                 f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), got {type(value).__name__}"

@@ -16,7 +16,7 @@ from .run_state import Iterate, RunSettings
 
 
 def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return how many of the last steps in a row, (B,), led to the plan of two steps before; state: after the step."""
+    """Return how many of the last steps in a row, (B,), gave the plan of two steps before. state: after the step."""
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
@@ -25,7 +25,10 @@ def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor
 
 
 def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
-    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
+    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps.
+
+    They are RUNNING, CONVERGED (PRECISION if rounding limits it), COLLAPSED or ALTERNATING.
+    """
     # The stronger the proximal term, the shorter the steps.
     change = new.change * old.controls.entropy / settings.last_entropy
     is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)

@@ -203,7 +203,7 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return the factors of Anderson extrapolation, over-relaxation or neither for each item, as an `AndersonStep`.
+    """Return factors (B, 3) of `extrapolate`, and (B,) bool each: is the item extrapolated, by over-relaxation?
 
     Arguments as for `..anderson.anderson_coefficients`; gram: (B, 5, 5), covariances of five differences of costs, and
     relative_change: (B,), float64; was_rejected: (B,) bool.
