@@ -17,7 +17,7 @@ class CompiledConicStates:
     """The additional arrays of a compiled run of conic problems: kernels, overlaps and best plans."""
 
     def __init__(self, inputs: CompiledConicInputs, state: Any, library: native.Library) -> None:
-        """Copy the constants of a problem and its `LiftedState` before the first step into arrays for the library."""
+        """Copy constants, overlaps and best plan before the first step into arrays. state: a `LiftedState`."""
         batch, n, m = state.unit_plan.shape
         self._kernels = inputs.kernels * (batch // len(inputs.kernels))
         columns = [inputs.constants[name] for name in library.conic_fields]

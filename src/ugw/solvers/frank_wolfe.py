@@ -86,9 +86,10 @@ class Iterate(BatchRecord):
 
 
 def make_step(problem: Any, gap_scale: Tensor, tol: Tensor) -> tuple[Callable[..., Any], Any]:
-    """Return the step function of a run, (context, iterate) → (iterate, report), compiled or in torch, and its context.
+    """Return the step function of a run, compiled or in torch, and its first argument: the problem and its tolerances.
 
-    gap_scale: (B,), the unit of duality gaps; tol: (B,), the gap in that unit at which to stop.
+    The function maps (context, iterate) to (iterate, report). gap_scale: (B,), the unit of duality gaps; tol: (B,), the
+    gap in that unit at which to stop.
     """
     if has_compiled_steps(problem):
         return take_compiled_step, CompiledSteps(problem, gap_scale, tol)

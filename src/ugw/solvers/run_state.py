@@ -91,10 +91,10 @@ def prepare_run(
 def _compute_settings(
     problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """Return the state of the initial plan, (B,) bool, and the `ITEM_SETTINGS` of `RunSettings`, (B,) each.
+    """Return the initial plan with its cost and objective terms (state), (B,) bool, and `ITEM_SETTINGS`, (B,) each.
 
-    The state is the plan and the quantities computed from it. The bools say which items may be extrapolated: those with
-    soft marginals that need no proximal term. entropy: (B,), of the last step of a previous phase, if there was one.
+    The bools say which items may be extrapolated: those with soft marginals that need no proximal term. The settings
+    are entropies, tolerances and scales. entropy: (B,), of the last step of a previous phase, if there was one.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG

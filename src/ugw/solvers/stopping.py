@@ -44,7 +44,7 @@ def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tens
 def check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """Return `new` and its status codes (B,), set to RUNNING if a plan of proximal steps has not really converged.
+    """Return `new`, updated for the next step, and `status`, RUNNING where proximal steps have not really converged.
 
     It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
     continues once with a reference that contains some product plan a⊗b, to see whether it converges to the same plan.
