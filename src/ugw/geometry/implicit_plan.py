@@ -81,7 +81,7 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def mT(self) -> ImplicitPlan:
-        """The transposed plan (B, m, n); each access computes its `right_product`, a pass over all pairs of points."""
+        """The transposed plan (B, m, n); each access computes its product with `left`, in a pass over all pairs."""
         # Its product with `left` is not known before the transposed plan exists.
         transposed = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
         return replace(transposed, right_product=transposed @ self.log_plan.left)

@@ -283,7 +283,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) for the inner iterations, doubled where only the inner solver has not converged."""
+    """Return the factor (B,) of the limit of inner iterations, doubled where only the inner solver has not converged."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier

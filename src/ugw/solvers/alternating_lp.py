@@ -64,7 +64,7 @@ class _Context(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class _LiftIterate(BatchRecord):
-    """The last two lifts (P, Q) of a run, and overlap, change and residual of the last step, (B,) each.
+    """The last two lifts (P, Q) of a run, and overlap, change and relative gap of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
     before; overlap: Σ g min(P_ij P_i'j', Q_ij Q_i'j') of the last lift, g the gains of `PartialConicItem`;
@@ -144,7 +144,7 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 
 
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
-    """Return the next lift (P, Q) of one item, its overlap with itself, relative L1 change, and whether it converged.
+    """Return the next lift (P, Q) of one item, its overlap with itself, L1 change, gap, and whether it has converged.
 
     A linear program finds the lift (P, Q) of largest overlap with `lift`. The best lift tried on the segment from
     `lift` to it is the new one, unless one is better on the line that continues from `previous`, the lift before

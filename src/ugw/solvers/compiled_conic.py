@@ -32,7 +32,7 @@ class CompiledConicStates:
         return [(kernel.n, kernel.m) for kernel in self._kernels]
 
     def arguments(self) -> Any:
-        """Return a pointer to a C++ record `ConicRun` with the addresses of the arrays."""
+        """Return a pointer to a C++ record `ConicRun` with the addresses of kernels, overlaps and best plans."""
         kernels = (native.ConicKernel * len(self._kernels))(*map(native.kernel_addresses, self._kernels))
         return ctypes.pointer(
             native.ConicRun(
@@ -47,7 +47,9 @@ class CompiledConicStates:
     def state(
         self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
     ) -> Any:
-        """Return the `LiftedState` after the last step: plan, lift, overlaps, best plan; the cost is that of `initial`.
+        """Return plan p, lift w, overlaps <w, G w> and best plan after the last step as a `LiftedState`.
+
+        Its local cost is still that of `initial`.
 
         initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each; plan:
         (B, n, m), of mass 1; numbers: (B,) each, by field of the C++ record `PlanNumbers`.

@@ -68,7 +68,7 @@ class _CompiledRun:
     """One run: its arrays in the layout of the C++ record `Run` (common.hpp), and the calls that make its steps."""
 
     def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
-        """Copy the settings and the iterate before the first step into the arrays of the library."""
+        """Copy the settings of a run and its iterate before the first step into arrays for the compiled library."""
         self._settings, self._iterate, self._library = settings, iterate, native.load()
         problem = settings.problem
         plan = iterate.state.unit_plan
@@ -111,7 +111,7 @@ class _CompiledRun:
         self._arguments = self._make_arguments(n_threads)
 
     def _make_arguments(self, n_threads: int) -> native.Run:
-        """Return the C++ record of the arguments of a call, with `last_step` and the history not yet set."""
+        """Return the addresses and sizes of all arrays as the C++ record `Run`, with `last_step` and history unset."""
         return native.Run(
             batch=self._batch,
             n_threads=min(n_threads, self._batch),
@@ -138,7 +138,7 @@ class _CompiledRun:
         )
 
     def advance_to(self, last_step: int) -> None:
-        """Make steps until every item has ended or made `last_step` steps in all."""
+        """Make compiled steps, in place, until every item has ended or made `last_step` steps in all."""
         if not self._settings.is_monitored:
             self._call(last_step)
             return
@@ -147,7 +147,7 @@ class _CompiledRun:
             self._call(min(last_step, self._history.shape[1]))
 
     def advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
+        """Make at most `last_step` compiled steps one by one and call the monitor after each; it may stop the run."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -168,7 +168,7 @@ class _CompiledRun:
             pass
 
     def _grow_history(self, last_step: int) -> None:
-        """Enlarge the history, so that it has rows for more steps, at most `last_step` in all."""
+        """Append empty rows to the history of the run for more steps, up to at most `last_step` rows."""
         n_rows = self._history.shape[1]
         more = min(last_step, max(SOLVER_CONFIG.first_history_rows, 4 * n_rows)) - n_rows
         empty = torch.full((self._batch, more, len(DIAGNOSTICS)), torch.nan, dtype=torch.float64)
@@ -262,7 +262,7 @@ def _padded_three_times(matrices: Tensor) -> Tensor:
 def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
-    """Return the values of thresholds and options of a run by `names`. options: an AlternateMin without Nones."""
+    """Return a threshold or an option of the run for each of `names`. options: an AlternateMin without Nones."""
     of_run = {
         "tol": options.tol,
         "anneal": float("nan") if options.anneal is None else options.anneal,
@@ -319,7 +319,7 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
     }
 
 
-# The fields (B,) of `Iterate` that tell how the last step went.
+# The fields (B,) of `Iterate` with results of the last step.
 _RESULTS = (
     "solution_log_mass",
     "last_entropy",

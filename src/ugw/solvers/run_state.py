@@ -196,7 +196,7 @@ class CostHistory(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class Iterate(BatchRecord):
-    """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
+    """The last plan of a run, results of the last step, and the controls of the next step. (B,) each unless stated.
 
     state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
     without monitoring; f: (B, n), g: (B, m), potentials of the last linear problem; solution_log_mass: log mass of its

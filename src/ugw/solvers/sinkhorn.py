@@ -130,9 +130,9 @@ class Sinkhorn:
     ) -> LinearSolution:
         """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
 
-        On CUDA it makes `n_rounds` rounds of `iterations_per_check` iterations, without synchronizing.
-        Unless a CUDA graph is being captured, items that are not finite then are solved again, to the tolerance.
-        potentials: f (B, n) and g (B, m) to start from, zero if None.
+        It iterates to the tolerance on a CPU, on CUDA for `n_rounds` rounds of `iterations_per_check` iterations without
+        synchronizing. Unless a CUDA graph is being captured, items that are not finite then are solved again, to the
+        tolerance. potentials: f (B, n) and g (B, m) to start from, zero if None.
         """
         if not problem.log_a.is_cuda:
             return self(problem, potentials)
@@ -145,7 +145,7 @@ class Sinkhorn:
 
 @dataclass(frozen=True, eq=False)
 class _Potential(BatchRecord):
-    """The potential gamma = g/eps (B, m) after the last Sinkhorn iteration, and what the next iterations need.
+    """The potential gamma = g/eps (B, m) after the last Sinkhorn iteration, its extrapolation and its residual.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
     max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not

@@ -230,7 +230,7 @@ class Library:
             raise MemoryError("no memory for the work arrays of compiled products")
 
     def search(self, arguments: SearchRun) -> None:
-        """Search initial plans; write the best, their objectives and the numbers of steps to arrays of `arguments`."""
+        """Search initial plans of a batch; write the best, their objectives and step counts to arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled search")
 
@@ -279,7 +279,7 @@ def load() -> Library:
 
 @cache
 def _load() -> Library | None:
-    """Return the library in the folder of this file, None if there is none from these sources that can be loaded."""
+    """Return the compiled library in this folder, None if it is missing, not loadable or built from other sources."""
     for path in sorted(Path(__file__).parent.glob("_alternating*.so")):
         try:
             handle = ctypes.CDLL(str(path))
