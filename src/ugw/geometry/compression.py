@@ -164,7 +164,7 @@ class LandmarkScaling:
 def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`.
 
-    Landmarks are all points, or 1000 if there are more: `first`, then each time the farthest from those before.
+    Landmarks are all points, or at most 1000 of more: `first`, then each time the farthest from those before.
     """
     all_points = torch.arange(distances.n, device=distances.device)
     begin = all_points[first : first + 1]

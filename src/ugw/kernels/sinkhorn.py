@@ -208,7 +208,7 @@ class StabilizedKernel(LogKernel):
 
     @classmethod
     def from_kernel(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
-        """Return the kernel with its matrix K stored, accurate for potentials near gamma = g/eps (B, m), the center."""
+        """Return the kernel with its scaled exponential stored, accurate for potentials near gamma = g/eps, (B, m)."""
         log_a, log_b = kernel.log_a, kernel.log_b
         log_k = kernel.log_kernel + (log_b + gamma)[:, None, :]
         # A row without weight is 0, any other has 1 as its largest entry; then the same for columns. Where all entries

@@ -283,7 +283,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the limit of inner iterations, doubled where only the inner solver has not converged."""
+    """Return the factor (B,) of the inner `max_iter`, doubled where only the inner solver has not converged."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
@@ -345,7 +345,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output of a run: final plan, potentials, terms, status and history.
+    """Return the output of a run: final plan, potentials, terms of the objective, status and history.
 
     An item that reached `max_iter` gets the status PRECISION if rounding alone may change its plan by more than
     `max_trusted_noise`. An item that alternates between two plans gets the better one.

@@ -47,7 +47,7 @@ class AlternateLP(Solver):
 
     @torch.no_grad()
     def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from P = p a/p1, Q = p b/p2, with the plan p = `init` (B, n, m) of any mass."""
+        """Return the result (plan, value, status, ...) of a solve from P = p a/p1, Q = p b/p2; p: a plan (B, n, m)."""
         context = _Context(problem, self.tol)
         first = _LiftIterate.initial(problem, init)
         outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)

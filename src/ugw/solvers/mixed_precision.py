@@ -55,6 +55,6 @@ def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
 
 
 def low_precision_problem(problem: Any) -> Any:
-    """Return the problem in low precision (float32, or for TF32 products) if that saves time, else unchanged."""
+    """Return a float64 problem in float32 if it is so large that this saves time, any other problem unchanged."""
     phase = low_precision_phase(problem)
     return problem if phase is None else phase.problem

@@ -130,9 +130,9 @@ class Sinkhorn:
     ) -> LinearSolution:
         """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
 
-        It iterates to the tolerance on a CPU, on CUDA for `n_rounds` rounds of `iterations_per_check` iterations without
-        synchronizing. Unless a CUDA graph is being captured, items that are not finite then are solved again, to the
-        tolerance. potentials: f (B, n) and g (B, m) to start from, zero if None.
+        On a CPU it iterates to the tolerance; on CUDA it makes `n_rounds` rounds of `iterations_per_check` iterations,
+        without synchronizing. Unless a CUDA graph is being captured, items that are not finite then are solved again,
+        to the tolerance. potentials: f (B, n) and g (B, m) to start from, zero if None.
         """
         if not problem.log_a.is_cuda:
             return self(problem, potentials)

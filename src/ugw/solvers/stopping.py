@@ -16,7 +16,7 @@ from .run_state import Iterate, RunSettings
 
 
 def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return how many of the last steps in a row, (B,), gave the plan of two steps before. state: after the step."""
+    """Return how many of the last steps in a row, (B,), gave the plan of two steps before. state: after the last."""
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol

@@ -230,7 +230,7 @@ class Library:
             raise MemoryError("no memory for the work arrays of compiled products")
 
     def search(self, arguments: SearchRun) -> None:
-        """Search initial plans of a batch; write the best, their objectives and step counts to arrays of `arguments`."""
+        """Search initial plans; write the best, their objectives and the step counts to arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled search")
 
