@@ -39,7 +39,7 @@ class FrankWolfe(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Tensor, monitor: Monitor | None) -> Result:
-        """Return the result (plan, value, status, ...) of a solve from a plan (B, n, m), projected to the constraints."""
+        """Return the result (plan, value, status, ...) of a solve from a plan (B, n, m), first made feasible."""
         state = problem.state_of_plan(problem.project(init))
         one = torch.ones_like(problem.eps)
         step, context = make_step(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
