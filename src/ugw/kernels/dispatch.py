@@ -62,10 +62,7 @@ def _always(*operands: Any) -> bool:
 
 
 def _are_cuda_float32(*operands: Any) -> bool:
-    """Are the operands stored float32 tensors (B, n, m) of one shape, not empty, on CUDA, that need no gradient?
-
-    None needs a gradient while gradients are disabled.
-    """
+    """Are the operands stored float32 tensors (B, n, m) of one shape, not empty, on CUDA, that need no gradient?"""
     first = operands[0]
     for operand in operands:
         if not isinstance(operand, Tensor) or operand.shape != first.shape or operand.dtype != torch.float32:

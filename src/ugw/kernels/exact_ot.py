@@ -31,10 +31,7 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant.
-
-    Adding a number to all multipliers of an item gives multipliers, too.
-    """
+    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant."""
     multipliers = [_multipliers(*item)[0] for item in zip(*_to_numpy(cost, a, b), strict=True)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 

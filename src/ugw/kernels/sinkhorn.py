@@ -117,8 +117,7 @@ class LogDomainIterations:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), in the log domain: no underflow.
 
         Returns the last gamma and the changes of phi = f/eps and gamma in the last iterations, as an `IterationResult`.
-        The arguments are those of `GibbsKernel.iterate`: dampings: (B, 1), 1/(1 + eps/rho) of both sides;
-        translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):

@@ -56,9 +56,7 @@ class Solver(ABC):
     def monitoring(self, n_runs: int = 1, *, numpy: bool = False) -> AbstractContextManager[Monitor | None]:
         """Return a context manager that yields the progress bar and callback of `n_runs` runs as one `Monitor`.
 
-        It yields None if the solver has neither.
-
-        numpy: does the callback receive NumPy arrays?
+        It yields None if the solver has neither. numpy: does the callback receive NumPy arrays?
         """
         if not self.progress and self.callback is None:
             return nullcontext()

@@ -49,10 +49,9 @@ class CompiledConicStates:
     ) -> Any:
         """Return plan p, lift w, overlaps <w, G w> and best plan after the last step as a `LiftedState`.
 
-        Its local cost is still that of `initial`.
-
-        initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each; plan:
-        (B, n, m), of mass 1; numbers: (B,) each, by field of the C++ record `PlanNumbers`.
+        Its local cost is still that of `initial`. initial: the state before the first step; last: plan and local
+        cost before the last step, (B, n, m) each; plan: (B, n, m), of mass 1; numbers: (B,) each, by field of the C++
+        record `PlanNumbers`.
         """
         return replace(
             self.previous_state(problem, initial, plan, numbers),

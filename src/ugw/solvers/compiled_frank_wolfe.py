@@ -77,16 +77,13 @@ class CompiledSteps:
         self.items = torch.arange(problem.batch)
 
     def take(self, index: Tensor) -> Self:
-        """Return the `CompiledSteps` of the plans `index`, (k,), of the batch; all arrays but `items` are shared."""
+        """Return the compiled Frank–Wolfe steps of the plans `index`, (k,), of the batch; their arrays are shared."""
         taken = object.__new__(type(self))
         vars(taken).update(vars(self), items=self.items[index])
         return taken
 
     def advance(self, state: PartialPlanState) -> Step:
-        """Return the states after one Frank–Wolfe step, their L1 changes, relative gaps, objectives and status codes.
-
-        The step is that of `frank_wolfe.take_step`. state: of the plans in the batch.
-        """
+        """Return the states after one Frank–Wolfe step, and their L1 changes, relative gaps, objectives and status."""
         batch, n, m = state.unit_plan.shape
         inputs = {
             "plan": state.unit_plan.contiguous(),

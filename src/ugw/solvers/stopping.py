@@ -25,10 +25,7 @@ def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor
 
 
 def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
-    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps.
-
-    They are RUNNING, CONVERGED (PRECISION if rounding limits it), COLLAPSED or ALTERNATING.
-    """
+    """Return status codes (B,) after a step `old` → `new`: RUNNING, CONVERGED, PRECISION, COLLAPSED or ALTERNATING."""
     # The stronger the proximal term, the shorter the steps.
     change = new.change * old.controls.entropy / settings.last_entropy
     is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)
