@@ -77,7 +77,7 @@ class CompiledSteps:
         self.items = torch.arange(problem.batch)
 
     def take(self, index: Tensor) -> Self:
-        """Return the compiled Frank–Wolfe steps of the plans `index`, (k,), of the batch; their arrays are shared."""
+        """Return a copy for the plans `index`, (k,), of the batch; the arrays of the problems are shared."""
         taken = object.__new__(type(self))
         vars(taken).update(vars(self), items=self.items[index])
         return taken

@@ -41,10 +41,10 @@ def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tens
 def check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """Return `new`, updated for the next step, and `status`, RUNNING where proximal steps have not really converged.
+    """Return `new` with `leaves_zeros` and `converged_objective` set, and `status` (B,), RUNNING where not converged.
 
-    It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
-    continues once with a reference that contains some product plan a⊗b, to see whether it converges to the same plan.
+    A plan of proximal steps has not converged while some entry grows, nor if its objective is below that of the last
+    converged plan: it then continues once with a reference that contains some product plan a⊗b, its leaves_zeros is 1.
     status: (B,), before these checks; synchronizes: may values be read on the host?
     """
     problem, config = settings.problem, SOLVER_CONFIG
