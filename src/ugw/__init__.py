@@ -146,7 +146,10 @@ _SUBMODULES = ("datasets", "errors", "estimators", "experiments", "plots", "repo
 
 
 def __getattr__(name: str) -> Any:
-    """Return the version, or import a public object or module on first access."""
+    """Return the version for "__version__", or the public object or module `name`, which is imported on first access.
+
+    Raises AttributeError for other names.
+    """
     from importlib import import_module
 
     if name == "__version__":

@@ -182,7 +182,7 @@ def _cached_property_names(kind: Any) -> frozenset[str]:
 
 
 def _is_record(value: Any) -> bool:
-    """Is a value an object with attributes and a method `take`?"""
+    """Return whether a value is an object with attributes and a method `take`."""
     return hasattr(value.__class__, "take") and hasattr(value, "__dict__")
 
 

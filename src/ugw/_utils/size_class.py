@@ -149,9 +149,10 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the number of clusters per side of the middle level for n × m points: 100, 200, 300, 400, or 0 for none.
+    """Return the number of clusters per side between the coarsest level and all points, 0 if there is no such level.
 
-    Problems of few points have no middle level: plans of the coarsest level are prolongated to all points at once.
+    It is 100, 200, 300 or 400. Problems of few points have no such level: plans of the coarsest level are prolongated
+    to all points at once.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:

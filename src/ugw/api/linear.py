@@ -58,7 +58,7 @@ def solve_linear(
     eps: Any = "auto",
     solver: AlternateMin | FrankWolfe | None = None,
 ) -> Result:
-    """Solve unbalanced optimal transport between weighted points, or for a given cost; also for batches.
+    """Solve unbalanced optimal transport between weighted points, or for a given cost, or batches; return the Result.
 
         min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 
@@ -105,9 +105,10 @@ def solve_linear(
 
 
 def _choose_solver(solver: Any, has_programs: Tensor) -> Any:
-    """Return the solver of all items, or of those without linear programs if other items have them.
+    """Return `solver` with all options set, a FrankWolfe if linear programs solve all items, else an AlternateMin.
 
-    has_programs: (B,) bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
+    For None it is the default one. has_programs: (B,) bool, the items that linear programs solve; the returned
+    AlternateMin is for the others. Raises InputError if `solver` cannot solve all items.
     """
     if bool(has_programs.all()):
         return _check_class(solver, EXACT, "TV, Mass, or eps = 0 with hard marginals")
@@ -144,7 +145,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
-    """Return the linear problem: a PartialW for TV and Mass, a UW otherwise.
+    """Return the linear problem: a PartialW (plans with p1 ≤ a, p2 ≤ b) for TV and Mass, a UW (KL penalties) otherwise.
 
     cost: (n, m) or (B, n, m); rho: penalty of the marginals, inf hard; eps: entropy.
     """
@@ -173,10 +174,10 @@ def _has_programs(problem: UW | PartialW) -> Tensor:
 def _solve_items(
     problem: UW | PartialW, solver: Any, index: Tensor | None, start: str, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solutions of the items `index` of a linear problem, None for all of them, from the product plan.
+    """Return the `SolverOutput` for the items `index`, (k,), of a linear problem, None for all of them.
 
-    Linear programs solve all of the items or none. solver: the one for all items of the problem, the default if linear
-    programs solve some of them only.
+    They start from the product plan; linear programs solve all of the items or none. solver: the one for all items of
+    the problem, the default if linear programs solve some of them only.
     """
     items = problem if index is None else problem.take(index)
     plan = items.product
@@ -188,7 +189,7 @@ def _solve_items(
 
 
 def _with_full_mass(problem: UW) -> PartialW:
-    """Return a problem with two hard marginals and without entropy as one whose plans have all of the mass."""
+    """Return a UW with two hard marginals at eps = 0 as a PartialW with plans of full mass, for linear programs."""
     full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
     return PartialW(problem.x, problem.y, full, full, problem.eps, problem.cost, batched=problem.batched)
 
@@ -235,7 +236,7 @@ def _read_spaces_and_cost(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tens
 
 
 def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int) -> Space:
-    """Return `given` if it is a Space, else a space of coincident points with these weights, without distances.
+    """Return `given` if it is a Space, else a Space with these weights, whose points all coincide.
 
     given: weights (n,) or (B, n), or None for 1/n each; name: of the argument, for errors; cost: (n, m) or (B, n, m);
     axis: that of the cost along which the points of this side are, −2 or −1.

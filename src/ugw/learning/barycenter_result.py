@@ -62,7 +62,7 @@ class Barycenter(ResultBase):
         return None if points is None else self._to_user(points)
 
     def _to_user(self, tensor: Tensor) -> Any:
-        """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a tensor."""
+        """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a copied tensor."""
         return present(tensor[None], batched=False, numpy=self.space.numpy)
 
     @property

@@ -60,9 +60,10 @@ class Debiased(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """The debiased value: a number or an array (B,), or a tensor with its gradient.
+        """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²: a number or an array (B,), or a tensor.
 
-        It is a tensor if a space has tensors, or if the value was computed with a gradient, for example of rho.
+        It is a tensor with its gradient if a space has tensors, or if the value was computed with a gradient, for
+        example of rho.
         """
         if not self.cross.numpy:
             return self.value_tensor
@@ -70,12 +71,12 @@ class Debiased(BatchedResultBase):
 
     @property
     def codes(self) -> Any:
-        """The codes of the statuses, (B,) or (1,) for a single value: an array, or a tensor if `value` is one."""
+        """The `Status` of each item as an integer, (B,) or (1,): a tensor if `value` is one, else an array."""
         return present(self.code_tensor, batched=True, numpy=self.cross.numpy)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The rho, eps and solver options of the three solves, as a plain dict."""
+        """The rho, eps and solver options of the solve between X and Y, which the self terms share, as a plain dict."""
         return self.cross.parameters
 
     @property
@@ -89,7 +90,7 @@ class Debiased(BatchedResultBase):
         return len(self.code_tensor)
 
     def _item(self, index: int) -> Self:
-        """Return item `index` of a batch."""
+        """Return item `index` of a batch as a single result."""
         cross, self_x, self_y = (getattr(self, name)[index] for name in _PARTS)
         return type(self)(self.value_tensor[index], cross, self_x, self_y, self.code_tensor[index : index + 1])
 
@@ -251,7 +252,10 @@ def check_one_rho(problem: UGW) -> None:
 
 
 def product_plan_distortion(problem: UGW) -> Tensor:
-    """Return the distortion of the product plan a⊗b, (B,), the scale relative to which values count as negative."""
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), of the product plan p = a⊗b / sqrt(m(a) m(b)).
+
+    Debiased values count as negative relative to it. Where it is 0, it is replaced as in `problem.scale`.
+    """
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 

@@ -40,7 +40,7 @@ def solve_differentiable(
     init: Any = "auto",
     solver: Any = None,
 ) -> Result:
-    """Solve like `ugw.solve`; `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term have gradients.
+    """Return the Result of `ugw.solve` with gradients for plan, mass, marginals, `transport(...)`, value and each term.
 
     The fixed point is differentiated implicitly: a backward pass solves one linear system with as many unknowns as the
     plan has entries, by conjugate gradients, which costs about as much as a few outer steps. It needs
@@ -86,7 +86,7 @@ class _Data:
     fused: Fused | None
 
     def detach(self) -> _Data:
-        """Return the same data without autograd graphs."""
+        """Return a copy without autograd graphs of the two spaces and the cost."""
         fused = self.fused
         if fused is not None and isinstance(fused.cost, Tensor):
             fused = replace(fused, cost=fused.cost.detach())
@@ -189,7 +189,11 @@ class _Adjoint:
     plan: Tensor
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return −u (B, n, m), μ (B, n) and ν (B, m) for a gradient v (B, n, m) of the plan."""
+        """Return the gradients −u (B, n, m), μ (B, n), ν (B, m) of a value with respect to Φ, a and b.
+
+        v: its gradient (B, n, m) with respect to the plan; Φ: `_stationarity` at the plan; a, b: the weights. Warns if
+        the linear system is not solved well.
+        """
         root = self.plan.sqrt()
         with torch.enable_grad():
             p = self.plan.detach().clone().requires_grad_()

@@ -25,10 +25,10 @@ from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients dV/da (B, n) and dV/db (B, m) of the value V, float64, at a stationary plan.
+    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V, float64, at a stationary plan.
 
-    state: of this plan; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the gradients are for
-    changes of weights that keep m(a) = m(b).
+    state: the plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the
+    gradients are for changes of weights that keep m(a) = m(b).
     """
     first = Side(
         linear=problem.linearize(state),
@@ -71,7 +71,7 @@ class Side:
     potentials: tuple[Tensor | None, Tensor | None]
 
     def other_side(self) -> Side:
-        """Return the Side of the second marginal: plan and linear problem are transposed, a and b exchanged."""
+        """Return the Side of the second marginal: plan and cost transposed, weights and potentials exchanged."""
         old = self.linear
         return replace(
             self,

@@ -22,12 +22,12 @@ class LazyPlan:
     """
 
     def __init__(self, implicit: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
-        """Wrap an `ImplicitPlan` (B, n, m); batched: do shapes include B? numpy: do methods return NumPy arrays?"""
+        """Store an `ImplicitPlan` (B, n, m); batched: do shapes include B? numpy: do methods return NumPy arrays?"""
         self._implicit, self._batched, self._numpy = implicit, batched, numpy
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n, m) or (B, n, m)."""
+        """The shape of the plan, (n, m) or (B, n, m)."""
         return tuple(self._implicit.shape if self._batched else self._implicit.shape[1:])
 
     @property
@@ -47,7 +47,7 @@ class LazyPlan:
 
     @property
     def T(self) -> LazyPlan:
-        """The transposed plan."""
+        """The transposed plan, (m, n) or (B, m, n)."""
         return LazyPlan(self._implicit.mT, batched=self._batched, numpy=self._numpy)
 
     def apply(self, matrix: Any) -> Any:
@@ -63,7 +63,7 @@ class LazyPlan:
         return self._to_user(image[:, :, 0] if is_vector else image)
 
     def rows(self, index: Any) -> Any:
-        """Return one row of the plan, (m,), or k rows, (k, m), in a batch the same of all items, (B, m) or (B, k, m).
+        """Return one row of the plan, (m,), or k rows, (k, m); in a batch those of all items, (B, m) or (B, k, m).
 
         index: a whole number or an array (k,) of these, from −n to n − 1.
         """
@@ -101,7 +101,7 @@ class LazyPlan:
         )
 
     def implicit_plan(self, shape: tuple[int, int, int]) -> ImplicitPlan:
-        """Return this plan as an ImplicitPlan of a given shape (B, n, m); raise InputError if it does not fit.
+        """Return the `ImplicitPlan` (potentials and factors) of shape (B, n, m); raise InputError for another shape.
 
         A plan (n, m) without a batch dimension is repeated for all B items.
         """
@@ -114,7 +114,7 @@ class LazyPlan:
         return self._implicit.take(torch.zeros(batch, dtype=torch.long, device=self._implicit.device))
 
     def _to_user(self, value: Tensor) -> Any:
-        """Return a tensor (B, ...) as an array or tensor, without the batch dimension for a single plan."""
+        """Return a tensor (B, ...) as a number, an array or a tensor, without the batch dimension for a single plan."""
         value = value if self._batched else value[0]
         if not self._numpy:
             return value

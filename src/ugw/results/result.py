@@ -73,7 +73,10 @@ class Result(BatchedResultBase):
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
-        """The last two plans (p, q) of the alternation; they agree up to the tolerance if the solve converged."""
+        """The last two plans (p, q), (n, m) or (B, n, m) each: `plan`, and the plan of the step before.
+
+        They agree up to the tolerance if the solve converged.
+        """
         return self.plan, self._to_user(self.tensors.previous_plan)
 
     @property
@@ -83,12 +86,12 @@ class Result(BatchedResultBase):
 
     @property
     def relaxed_value(self) -> Any:
-        """F(p, q), the objective of the two plans of `plan_pair`: a number or (B,)."""
+        """F(p, q), the bilinear form of the objective at the last two plans (p, q) of `plan_pair`: a number or (B,)."""
         return self._to_user(self.tensors.relaxed_value)
 
     @property
     def gap(self) -> Any:
-        """`value` − `relaxed_value`, a number or (B,)."""
+        """`value` − `relaxed_value`, that is F(p, p) − F(p, q) for the last two plans p and q: a number or (B,)."""
         return self._to_user(self.tensors.terms.total - self.tensors.relaxed_value)
 
     @property
@@ -119,7 +122,7 @@ class Result(BatchedResultBase):
     def potentials(self) -> tuple[Any, Any]:
         """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)); cost and mass m are those of `plan_pair[1]`.
 
-        NaN for the items of a batch that have eps = 0, where there are none.
+        In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has potentials.
         """
         if self.tensors.potentials is None or bool(torch.isnan(self.tensors.potentials[0]).all()):
             raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")
@@ -193,7 +196,10 @@ class Result(BatchedResultBase):
 
     @property
     def message(self) -> str:
-        """How the solve ended, in numbers, and what to change; of a batch, for the first item that failed."""
+        """One line: how the solve ended, what to change, number of steps, last change and residual.
+
+        Of a batch, for the first item that did not converge, or the first item if all did.
+        """
         failed = torch.nonzero(self.tensors.status != int(Status.CONVERGED)).flatten().tolist()
         i = failed[0] if failed else 0
         t = self.tensors
@@ -205,7 +211,7 @@ class Result(BatchedResultBase):
         )
 
     def _advice(self, status: Status, index: int) -> str:
-        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps.
+        """Return the text `status.message`, for MAX_ITER of solvers by linear programs one that does not mention eps.
 
         index: of the item that has the status.
         """
@@ -284,17 +290,17 @@ class Result(BatchedResultBase):
         return facts | {"device": plan.device, "path": self.path} | parameters
 
     def _unbatched_output(self) -> SolverOutput:
-        """Return the solver output (batch size 1) of a single result; raise InputError for a batch."""
+        """Return the `SolverOutput` (batch size 1) of a single result; raise InputError for a batch."""
         if self.batched:
             raise InputError("this result is a batch: take an item first, result[i]")
         return self.tensors
 
     def _to_user(self, value: Tensor) -> Any:
-        """Return a tensor (B, ...) as users see it: an array or a tensor, (...) for a single result."""
+        """Return a copy of a tensor (B, ...) as a number, an array or a tensor; without B for a single result."""
         return present(value, batched=self.batched, numpy=self.numpy)
 
     def _optional(self, codes: Tensor | None, convert: Callable[[int], Any]) -> Any:
-        """Return None for None, for a single result `convert` of the integer codes (1,), for a batch those of (B,).
+        """Return `convert(code)` of the code (1,) of a single result, of each code (B,) of a batch; None for None.
 
         Integers of a batch are an array or a tensor, other values a list.
         """
@@ -324,7 +330,7 @@ class Result(BatchedResultBase):
         return "\n".join(f"{name:<12} {text}" for name, text in self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of `summary`; of a batch one line per item."""
+        """Return (name, text) of each line of `summary`; of a batch one line per item."""
         if self.batched:
             return [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
         rows = [("value", f"{self.value:.8g}")]
