@@ -244,8 +244,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return several spaces, or a batch, as one batched Space without autograd graphs; reject features.
-    """
+    """Return several spaces, or a batch, as one batched Space without autograd graphs; refuse features."""
     expected = "a batch or a list of spaces"
     if isinstance(spaces, Space):
         if not spaces.batched:
