@@ -138,7 +138,7 @@ def _rebuild(
 
 
 def leaves(value: Any) -> Iterator[Tensor]:
-    """Yield all tensors of a record, also those of cached properties; a tensor that appears twice is yielded twice."""
+    """Yield all tensors in a tensor, tuple or record, also those of cached properties; repeated ones are repeated."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple) or _is_record(value):
@@ -147,7 +147,7 @@ def leaves(value: Any) -> Iterator[Tensor]:
 
 
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """Return (structure, tensors) of a record without its cached properties.
+    """Return (structure, tensors) of a tensor, a tuple or a record (an object with `take`), without cached properties.
 
     The structure is hashable: shapes, dtypes and devices of the tensors, and all other values. Records with equal
     structures have their tensors in the same places. tensors: in the order of `leaves`.

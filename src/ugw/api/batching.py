@@ -102,7 +102,7 @@ def check_memory(model: MemoryModel) -> int:
 def solve_in_chunks(
     problem: SpacePair, solver: Any, groups: list[Group], chunk_size: int, solve_items: SolveItems
 ) -> SolverOutput:
-    """Return the `SolverOutput` of all items in their order, solving at most `chunk_size` items of a group at a time.
+    """Return the `SolverOutput` (plans, terms, status, ...) of all items in order, solved in chunks of the groups.
 
     A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
     them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their

@@ -95,7 +95,7 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
 def _solve_items(
     pair: tuple[Any, UGW], solver: Any, strategy: Strategy, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the `SolverOutput` for the items `index`, (k,), of a conic problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a conic problem; None: all.
 
     pair: the problem, and the UGW problem of the same spaces, from whose plans this solve starts; strategy: has the
     function that makes the initial plans for this kind of cone; start: the name of an initial plan, or the plans of

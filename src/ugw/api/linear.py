@@ -174,7 +174,7 @@ def _has_programs(problem: UW | PartialW) -> Tensor:
 def _solve_items(
     problem: UW | PartialW, solver: Any, index: Tensor | None, start: str, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the `SolverOutput` for the items `index`, (k,), of a linear problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a linear problem; None: all.
 
     They start from the product plan; linear programs solve all of the items or none. solver: the one for all items of
     the problem, the default if linear programs solve some of them only.
@@ -189,7 +189,7 @@ def _solve_items(
 
 
 def _with_full_mass(problem: UW) -> PartialW:
-    """Return a UW with two hard marginals at eps = 0 as a PartialW with plans of full mass, for linear programs."""
+    """Return a UW with two hard marginals at eps = 0 as a PartialW, whose plans have mass min(m(a), m(b))."""
     full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
     return PartialW(problem.x, problem.y, full, full, problem.eps, problem.cost, batched=problem.batched)
 
@@ -218,7 +218,7 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
 
 
 def _read_spaces_and_cost(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Return what `_read_sides` returns; `numpy` of each space is that of its own data."""
+    """Return both sides as spaces, and the cost (n, m) or (B, n, m); `numpy` of a space is that of its own data."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
         check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
@@ -272,7 +272,7 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
 
 
 def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
-    """Return the UW or PartialW (`kind`) with all parameters expanded to the batch size B that the inputs have.
+    """Return the linear problem `kind`(...), a UW or PartialW, with all parameters expanded to the batch size B.
 
     sides: divergences of both sides; eps: () or (B,); cost: (n, m) or (B, n, m).
     """

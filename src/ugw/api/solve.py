@@ -147,7 +147,7 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
 
 
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-    """Return the `SolverOutput` for the items `index`, (k,), of a UGW problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a UGW problem; None: all.
 
     start: a name, or the plans of these items, as `read_start` returns them; monitor: None without bar and callback.
     """
@@ -166,7 +166,10 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
 
 
 def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor | None) -> SolverOutput:
-    """Return the `SolverOutput` of a UGW problem with stored plans; other arguments as for `_solve_items`."""
+    """Return the `SolverOutput` (plans, terms, status, ...) of a UGW problem with stored plans.
+
+    start: a name, or plans (B, n, m); monitor: None without bar and callback.
+    """
     if bool(problem.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
         with count_search_steps(problem, monitor) as search:
             plans = balanced_candidates(problem, start)
@@ -180,7 +183,7 @@ def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor 
 
 
 def _frank_wolfe(solver: Any) -> Any:
-    """Return a FrankWolfe with max_iter, progress and callback of an AlternateMin; Multistart stays a Multistart."""
+    """Return a FrankWolfe with max_iter, progress and callback of an AlternateMin; in a Multistart if it is in one."""
     base = base_solver(solver)
     frank_wolfe = FrankWolfe(max_iter=base.max_iter, progress=base.progress, callback=base.callback)
     return replace(solver, solver=frank_wolfe) if isinstance(solver, Multistart) else frank_wolfe
@@ -189,7 +192,7 @@ def _frank_wolfe(solver: Any) -> Any:
 def _solve_partial_items(
     problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the `SolverOutput` for the items `index`, (k,), of a partial problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a partial problem; None: all.
 
     surrogate: the UGW problem of the same spaces, from whose plans this solve starts; start: a name, or plans; monitor:
     None without bar and callback.

@@ -87,7 +87,7 @@ class Barycenter(ResultBase):
 
     @property
     def message(self) -> str:
-        """How the rounds ended, or if they converged how the solves in `parts` ended, and what to change."""
+        """How the rounds of distance updates ended, or if they converged the solves in `parts`, and what to change."""
         if self.code == Status.CONVERGED and not self.converged:
             return self.parts.message
         change = f"after {self.n_iter} rounds the distances changed by {self.history.change[-1]:.1e}"
@@ -96,7 +96,7 @@ class Barycenter(ResultBase):
         return f"{self.code.message} ({change})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show: sizes, value, shares, rounds, status."""
         shares = ", ".join(f"{share:.3g}" for share in self.share_tensor.tolist()[:8])
         return [
             ("barycenter", f"of {len(self.parts)} spaces, {self.space.n} points"),
@@ -107,7 +107,7 @@ class Barycenter(ResultBase):
         ]
 
     def to_arrays(self) -> Arrays:
-        """Return space, shares, status, history, parameters and the arrays of `parts`, by name, for `save`."""
+        """Return distances, points, weights, shares, status, history, parameters and the arrays of `parts`, by name."""
         arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
         if self.space.point_tensor is not None:
             arrays["points"] = to_array(self.space.point_tensor)
@@ -118,7 +118,7 @@ class Barycenter(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the barycenter whose `to_arrays` returned these arrays."""
+        """Return the `Barycenter` whose `to_arrays` returned these arrays."""
         space = Space(
             metric=DenseMetric(torch.from_numpy(arrays["distances"])),
             weight_tensor=torch.from_numpy(arrays["weights"]),

@@ -96,7 +96,7 @@ class Debiased(BatchedResultBase):
 
     @property
     def status(self) -> Any:
-        """A Status, or a list of them: that of the first solve that did not converge, else NEGATIVE or CONVERGED."""
+        """A Status, or a list of B: that of the first of the three solves that failed, else NEGATIVE or CONVERGED."""
         statuses = [Status(code) for code in self.code_tensor.tolist()]
         return statuses if self.batched else statuses[0]
 
@@ -129,12 +129,12 @@ class Debiased(BatchedResultBase):
         return replace(self, value_tensor=self.value_tensor.detach())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show: value, the three results, status."""
         values = ", ".join(f"{value:.6g}" for value in np.atleast_1d(to_array(self.value_tensor))[:5])
         return [("debiased", values), *((name, repr(getattr(self, name))) for name in _PARTS), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return value, codes and the arrays of the three results, by name, for `save`."""
+        """Return value, status codes and the arrays of the three results, by name, as `save` writes them."""
         arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.code_tensor)}
         for name in _PARTS:
             arrays |= with_prefix(name, getattr(self, name).to_arrays())
@@ -142,7 +142,7 @@ class Debiased(BatchedResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the debiased value whose `to_arrays` returned these arrays."""
+        """Return the `Debiased` whose `to_arrays` returned these arrays."""
         parts = [Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS]
         value, codes = torch.from_numpy(arrays["value"]), torch.from_numpy(arrays["codes"])
         if value.ndim > 1 or codes.shape != (max(1, value.numel()),):

@@ -190,7 +190,7 @@ class _AttachGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graph: Tensor, value: Tensor) -> Tensor:
-        """Return a copy of the value."""
+        """Return a copy of `value`; `graph` is there for its gradient."""
         return value.clone()
 
     @staticmethod

@@ -140,7 +140,10 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """Return the terms of the UGW objective F(p, p) by name, (B,) each, differentiable in the data and in p."""
+    """Return the terms of F(p, p), distortion, linear, marginal_a, marginal_b and entropy, by name, (B,) each.
+
+    They are differentiable in the data and in p. F: the UGW objective.
+    """
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))
     terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
@@ -170,7 +173,8 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Return the gradients with respect to residual, a and b, for a gradient (B, n, m) of the plan."""
+        """Return the gradients of residual, a and b, for a gradient (B, n, m) of the plan; None for plan and adjoint.
+        """
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.adjoint(gradient), None, None)
@@ -237,7 +241,7 @@ class _Adjoint:
         inverse = torch.linalg.pinv(torch.cat([top, bottom], dim=1), hermitian=True)
 
         def solve(r: Tensor) -> tuple[Tensor, Tensor]:
-            """Return μ (B, n) and ν (B, m) for r (B, n, m)."""
+            """Return the multipliers μ (B, n) and ν (B, m) of `_multipliers` for r (B, n, m)."""
             sums = torch.cat([hard_a * r.sum(2), hard_b * r.sum(1)], dim=1)
             multipliers = (inverse @ sums[:, :, None])[:, :, 0]
             return multipliers[:, :n], multipliers[:, n:]

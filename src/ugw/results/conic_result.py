@@ -32,7 +32,7 @@ class ConicResult(Result):
 
     @property
     def value_bound(self) -> Any:
-        """`value` plus what the error of the kernel may add to it: an upper bound of CGW, a number or (B,)."""
+        """An upper bound of CGW, a number or (B,): `value` plus what the error of the kernel may add to it."""
         return self._to_user(self.tensors.terms.total + self._lift.value_slack)
 
     @property

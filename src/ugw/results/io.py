@@ -118,7 +118,7 @@ def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def output_to_arrays(output: SolverOutput) -> Arrays:
-    """Return the tensors of a `SolverOutput` as NumPy arrays by field name; fields that are None are left out.
+    """Return the tensors of a `SolverOutput` (plans, terms, status, ...) as arrays by field name; None is left out.
 
     Records in it are stored as `<field>_<name>`, the potentials as "f" and "g".
     """
@@ -135,7 +135,7 @@ def output_to_arrays(output: SolverOutput) -> Arrays:
 
 
 def output_from_arrays(arrays: Arrays) -> SolverOutput:
-    """Return the `SolverOutput` from the arrays of `output_to_arrays`; arrays of other names are ignored."""
+    """Return the `SolverOutput` (plans, terms, status, ...) from the arrays of `output_to_arrays`; ignore others."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
     names = [f.name for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)]

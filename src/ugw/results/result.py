@@ -96,7 +96,10 @@ class Result(BatchedResultBase):
 
     @property
     def terms(self) -> Any:
-        """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or `ConicTerms` of conic results."""
+        """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or for conic results `ConicTerms`.
+
+        `Terms` are distortion, linear, marginal_a, marginal_b and entropy; `ConicTerms` are apart and overlap.
+        """
         return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
 
     @property
@@ -130,9 +133,9 @@ class Result(BatchedResultBase):
         return self._to_user(f), self._to_user(g)
 
     def transport(self, values: Any) -> Any:
-        """Return means (m,) or (m, k) of `values`, (n,) or (n, k) at points of the first space, for each of the second.
+        """Return the barycentric projection of `values`, (n,) or (n, k), to the second space, (m,) or (m, k).
 
-        The weights of a mean are the column of the plan; it is NaN where no mass arrives. Unbatched results only.
+        It is the mean with the weights of a column of the plan, NaN where the column is 0. Unbatched results only.
         """
         plan = self._unbatched_output().plan
         n, m = plan.shape[1:]
@@ -279,7 +282,7 @@ class Result(BatchedResultBase):
                 raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
 
     def _problem_facts(self) -> dict[str, Any]:
-        """Return by name what two results must share to be merged.
+        """Return a dict, by name, of what two results must share to be merged.
 
         That is the number of items, sizes, shape, dtype, device, path, and the parameters that define the problem.
         """
@@ -290,7 +293,7 @@ class Result(BatchedResultBase):
         return facts | {"device": plan.device, "path": self.path} | parameters
 
     def _unbatched_output(self) -> SolverOutput:
-        """Return the `SolverOutput` (batch size 1) of a single result; raise InputError for a batch."""
+        """Return the `SolverOutput` (plans, terms, status, ...) of a single result; raise InputError for a batch."""
         if self.batched:
             raise InputError("this result is a batch: take an item first, result[i]")
         return self.tensors

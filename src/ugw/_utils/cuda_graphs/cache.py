@@ -21,6 +21,7 @@ class Signature:
     """
 
     def __init__(self, name: str) -> None:
+        """Store the name of the function; no call is counted yet."""
         self.name = name
         self.n_calls = 0
         self.cannot_capture = False
