@@ -138,7 +138,7 @@ def _rebuild(
 
 
 def leaves(value: Any) -> Iterator[Tensor]:
-    """Yield all tensors in a tensor, tuple or record, also those of cached properties; repeated ones are repeated."""
+    """Yield all tensors of a tensor, tuple or record, also those of cached properties, and repeated ones repeatedly."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple) or _is_record(value):

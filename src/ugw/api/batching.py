@@ -104,9 +104,10 @@ def solve_in_chunks(
 ) -> SolverOutput:
     """Return the `SolverOutput` (plans, terms, status, ...) of all items in order, solved in chunks of the groups.
 
-    A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
-    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their
-    given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
+    A chunk has at most `chunk_size` items of a group and is halved if it does not fit on a CUDA device. One monitor
+    sees all chunks, so that steps are counted across them. True from a callback stops the whole run: the items of
+    chunks that had not begun take one step from their given plan, or from the product plan, the cheapest start, in
+    place of one with a name, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
     parts, order = [], []

@@ -192,7 +192,7 @@ def _frank_wolfe(solver: Any) -> Any:
 def _solve_partial_items(
     problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a partial problem; None: all.
+    """Return the `SolverOutput` (plans, terms, status, ...) of items `index`, (k,), of a partial problem; None: all.
 
     surrogate: the UGW problem of the same spaces, from whose plans this solve starts; start: a name, or plans; monitor:
     None without bar and callback.

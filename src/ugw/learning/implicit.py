@@ -173,8 +173,7 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Return the gradients of residual, a and b, for a gradient (B, n, m) of the plan; None for plan and adjoint.
-        """
+        """Return the gradients of residual, a and b, for a gradient (B, n, m) of the plan; None for two constants."""
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.adjoint(gradient), None, None)
