@@ -146,10 +146,7 @@ _SUBMODULES = ("datasets", "errors", "estimators", "experiments", "plots", "repo
 
 
 def __getattr__(name: str) -> Any:
-    """Return the version for "__version__", or the public object or module `name`, which is imported on first access.
-
-    Raises AttributeError for other names.
-    """
+    """Return the version, or the public object or module `name`, imported on first access; raise if there is none."""
     from importlib import import_module
 
     if name == "__version__":

@@ -17,10 +17,7 @@ _ignores_convergence: ContextVar[bool] = ContextVar("ignores_convergence", defau
 
 
 def warn_at_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning located at the innermost line outside `ugw` and torch.
-
-    No ConvergenceWarning is issued inside `convergence_warnings_ignored`.
-    """
+    """Issue a warning at the innermost line outside `ugw` and torch, unless it is a suppressed ConvergenceWarning."""
     if _ignores_convergence.get() and issubclass(category, ConvergenceWarning):
         return
     frame, level = sys._getframe(), 1

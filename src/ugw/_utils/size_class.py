@@ -149,10 +149,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the number of clusters per side on the middle level of coarse-to-fine starts, 0 for problems without it.
+    """Return the number of clusters per side, 100 to 400, on the level between the coarsest and all points, or 0.
 
-    It is 100, 200, 300 or 400, between the coarsest level and all points. In problems of few points plans of the
-    coarsest level are prolongated to all points at once.
+    Problems of few points have no such level: plans of the coarsest level are prolongated to all points at once.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:

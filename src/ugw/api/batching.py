@@ -62,8 +62,7 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
     """Return the groups (item indices, start), each split into the items where `condition` (B,) is false and true.
 
-    Empty parts are dropped. start: the initial plans, or their name, for the items where it is true, None for that of
-    their group.
+    start: the initial plans, or their name, for the items where it is true, None for that of their group.
     """
     parts = []
     for items, own_start in groups:
@@ -87,10 +86,9 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
 
 
 def check_memory(model: MemoryModel) -> int:
-    """Return `model.chunk_size`, the number of batch items to solve at a time.
+    """Return the number of batch items to solve at a time, from a model of the memory that a problem needs.
 
-    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try. model:
-    the sizes of the problem, from which its memory is estimated.
+    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
     """
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
         needed = model.estimate(n_inner=1)

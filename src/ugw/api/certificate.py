@@ -82,10 +82,7 @@ class Tightness(BatchedResultBase):
 
     @property
     def holds(self) -> bool:
-        """Whether CGW ≤ UGW is certified for all items, by one bool.
-
-        The conic value plus the error bound of its kernel must be at most the UGW value, up to rounding.
-        """
+        """Whether the CGW value plus the error bound of its kernel is ≤ the UGW value up to rounding, for all items."""
         bound, ugw = _as_tensor(self.conic.value_bound), _as_tensor(self.ugw)
         return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.apart)).all())
 

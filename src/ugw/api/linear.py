@@ -104,11 +104,11 @@ def solve_linear(
     return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product", cost=named_cost))
 
 
-def _choose_solver(solver: Any, has_programs: Tensor) -> Any:
-    """Return `solver` with all options set, a FrankWolfe if linear programs solve all items, else an AlternateMin.
+def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
+    """Return `solver`, or the default for None, with all options set: a FrankWolfe or an AlternateMin.
 
-    For None it is the default one. has_programs: (B,) bool, the items that linear programs solve; the returned
-    AlternateMin is for the others. Raises InputError if `solver` cannot solve all items.
+    It is a FrankWolfe if linear programs solve all items; an AlternateMin is for the other items. has_programs: (B,)
+    bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
     """
     if bool(has_programs.all()):
         return _check_class(solver, EXACT, "TV, Mass, or eps = 0 with hard marginals")

@@ -66,10 +66,9 @@ class BarycenterMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the `Outcome` of the rounds: the final `_State`, status and history, as a batch of one item.
+        """Return the `Outcome` (final state, status, history) of rounds that solve for plans and update the distances.
 
-        problem: a `_Context`; init: the `_State` before the first round. A round solves for the plans, then updates the
-        distances.
+        problem: a `_Context`; init: the `_State` before the first round.
         """
         context = replace(problem, options=self)
         return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
@@ -184,10 +183,7 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Return the state after one round, which solves for the plans, then updates the distances, and its `Report`.
-
-    The `Report` has the status and objective, relaxed, change, residual and mass of the round, (1,) each.
-    """
+    """Return the state after one round, with new plans and distances, and its `Report` (status and diagnostics)."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]

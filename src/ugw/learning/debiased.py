@@ -62,8 +62,7 @@ class Debiased(BatchedResultBase):
     def value(self) -> Any:
         """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²: a number or an array (B,), or a tensor.
 
-        It is a tensor with its gradient if a space has tensors, or if the value was computed with a gradient, for
-        example of rho.
+        It is a tensor if a space has tensors, or if it was computed with a gradient, for example of rho.
         """
         if not self.cross.numpy:
             return self.value_tensor
@@ -227,7 +226,7 @@ def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Resul
 
 
 @torch.no_grad()
-def _identity_plan(problem: UGW) -> Any:
+def _identity_plan(problem: UGW) -> Tensor | LazyPlan:
     """Return the identity plan diag(a), (n, n) or (B, n, n), of a problem between a space with weights a and itself.
 
     A streaming problem cannot store it. For such a problem, return as a LazyPlan the plan after one step from it, the
@@ -252,10 +251,7 @@ def check_one_rho(problem: UGW) -> None:
 
 
 def product_plan_distortion(problem: UGW) -> Tensor:
-    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), of the product plan p = a⊗b / sqrt(m(a) m(b)).
-
-    Debiased values count as negative relative to it. Where it is 0, it is replaced as in `problem.scale`.
-    """
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), for p = a⊗b / sqrt(m(a) m(b)), the unit of debiased values."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 

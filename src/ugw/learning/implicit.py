@@ -140,10 +140,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """Return the terms of F(p, p), distortion, linear, marginal_a, marginal_b and entropy, by name, (B,) each.
-
-    They are differentiable in the data and in p. F: the UGW objective.
-    """
+    """Return the terms distortion, linear, marginal_a, marginal_b and entropy of F(p, p), (B,) each, with gradients."""
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))
     terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
@@ -192,11 +189,7 @@ class _Adjoint:
     plan: Tensor
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients −u (B, n, m), μ (B, n), ν (B, m) of a value with respect to Φ, a and b.
-
-        v: its gradient (B, n, m) with respect to the plan; Φ: `_stationarity` at the plan; a, b: the weights. Warns if
-        the linear system is not solved well.
-        """
+        """Return the gradients −u (B, n, m) in Φ, μ (B, n) in a and ν (B, m) in b, for one in the plan, v (B, n, m)."""
         root = self.plan.sqrt()
         with torch.enable_grad():
             p = self.plan.detach().clone().requires_grad_()

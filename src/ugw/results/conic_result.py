@@ -37,10 +37,7 @@ class ConicResult(Result):
 
     @property
     def distance(self) -> Any:
-        """The conic distance value^(1/k), a number or (B,); 0 where rounding made the value negative.
-
-        k is 2 for cones over KL, q for PartialTransport.
-        """
+        """The conic distance max(value, 0)^(1/k), a number or (B,): k = 2 for cones over KL, q for PartialTransport."""
         return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property

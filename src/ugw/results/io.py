@@ -118,10 +118,7 @@ def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def output_to_arrays(output: SolverOutput) -> Arrays:
-    """Return the tensors of a `SolverOutput` (plans, terms, status, ...) as arrays by field name; None is left out.
-
-    Records in it are stored as `<field>_<name>`, the potentials as "f" and "g".
-    """
+    """Return the tensors of a `SolverOutput` by name: fields, f and g (potentials), `<field>_<name>` in records."""
     tensors = {f"terms_{name}": term for name, term in output.terms.as_dict().items()}
     if output.potentials is not None:
         tensors |= dict(zip(("f", "g"), output.potentials, strict=True))

@@ -65,18 +65,12 @@ class Result(BatchedResultBase):
 
     @property
     def path(self) -> str:
-        """How the solve represented plans: "stored" as matrices, or "streaming" by potentials alone.
-
-        In the second case `plan` is a LazyPlan, which computes its entries when they are read.
-        """
+        """"stored" if the plans of the solve are matrices, "streaming" if potentials give the entries (a LazyPlan)."""
         return "streaming" if isinstance(self.tensors.plan, ImplicitPlan) else "stored"
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
-        """The last two plans (p, q), (n, m) or (B, n, m) each: `plan`, and the plan of the step before.
-
-        They agree up to the tolerance if the solve converged.
-        """
+        """The last two plans (p, q), (n, m) or (B, n, m) each: `plan` and the one before, nearly equal if converged."""
         return self.plan, self._to_user(self.tensors.previous_plan)
 
     @property
@@ -96,10 +90,7 @@ class Result(BatchedResultBase):
 
     @property
     def terms(self) -> Any:
-        """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or for conic results `ConicTerms`.
-
-        `Terms` are distortion, linear, marginal_a, marginal_b and entropy; `ConicTerms` are apart and overlap.
-        """
+        """The weighted terms, numbers or (B,), that sum to `value`: `Terms` (distortion, ...) or `ConicTerms`."""
         return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
 
     @property
@@ -169,10 +160,9 @@ class Result(BatchedResultBase):
     def n_iter_search(self) -> Any:
         """The number of outer steps by which the initial plan was chosen: an int, or an array (B,).
 
-        It counts the steps of all candidates, on clusters or samples of the points too, and those of solves from other
-        initial plans that ended at higher values: 0 for a single initial plan that is given or made by a formula, as
-        with init="product". Together with `n_iter` it is the number of all outer steps. None for files of versions that
-        did not count them.
+        It counts the steps of all candidates, also on clusters or samples of the points, and of solves from other
+        initial plans that ended at higher values: 0 for an initial plan that is given or made by a formula. Together
+        with `n_iter` it is the number of all outer steps. None for files of versions that did not count them.
         """
         return self._optional(self.tensors.n_iter_search, int)
 
@@ -199,10 +189,7 @@ class Result(BatchedResultBase):
 
     @property
     def message(self) -> str:
-        """One line: how the solve ended, what to change, number of steps, last change and residual.
-
-        Of a batch, for the first item that did not converge, or the first item if all did.
-        """
+        """How the solve ended, in numbers, and what to change; of a batch, for the first item that failed."""
         failed = torch.nonzero(self.tensors.status != int(Status.CONVERGED)).flatten().tolist()
         i = failed[0] if failed else 0
         t = self.tensors
@@ -282,10 +269,7 @@ class Result(BatchedResultBase):
                 raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
 
     def _problem_facts(self) -> dict[str, Any]:
-        """Return a dict, by name, of what two results must share to be merged.
-
-        That is the number of items, sizes, shape, dtype, device, path, and the parameters that define the problem.
-        """
+        """Return a dict of number of items, sizes, shape, dtype, device, path and the parameters of the problem."""
         plan = self.tensors.plan
         count = len(self) if self.batched else "one, without a batch"
         facts = {"number of items": count, "sizes": self.sizes, "shape": plan.shape, "dtype": plan.dtype}
@@ -369,6 +353,6 @@ class Result(BatchedResultBase):
         return cls(output, sizes, bool(arrays["numpy"]), parameters)
 
 
-def _crop_plan(plan: Any, n: int, m: int) -> Any:
+def _crop_plan(plan: Tensor | ImplicitPlan, n: int, m: int) -> Tensor | ImplicitPlan:
     """Return the first n rows and m columns of a plan (B, n', m'), a tensor or an `ImplicitPlan`."""
     return plan.crop(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]

@@ -58,10 +58,7 @@ def _identity_pattern(tensors: list[Tensor]) -> tuple[int, ...]:
 
 
 def _torch_settings(tensor: Tensor) -> tuple[Any, ...]:
-    """Return (CUDA stream or None, is TF32 allowed, are algorithms deterministic, is inference mode on).
-
-    A captured graph depends on them. tensor: names the device of the stream.
-    """
+    """Return (CUDA stream or None, is TF32 allowed, are algorithms deterministic, is inference mode on)."""
     # On another stream, a replay could overwrite the output of a graph while it is copied.
     stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
     modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
