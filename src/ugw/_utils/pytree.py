@@ -119,10 +119,10 @@ def _rebuild(
     fields_of: Callable[[Any], list[tuple[str, Any]]],
     copies: dict[int, Any],
 ) -> Any:
-    """Return a copy of a record and of the records in it; a record that appears twice is copied once.
+    """Return a copy of a record with each tensor in it replaced by change(tensor).
 
-    change: gives the tensor that replaces a tensor; fields_of: gives names and values of the attributes to copy;
-    copies: the copies made so far, by the id of the original; extended in place.
+    fields_of: gives names and values of the attributes to copy; copies: those made so far, by the id of the original,
+    so that a record that appears twice is copied once; extended in place.
     """
     if isinstance(value, Tensor):
         return change(value)

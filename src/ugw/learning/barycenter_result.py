@@ -42,7 +42,7 @@ class Barycenter(ResultBase):
 
     @property
     def value(self) -> Any:
-        """Σ_s t_s UGW(X_s, barycenter), a number or a tensor ()."""
+        """The objective Σ_s t_s UGW(X_s, barycenter) over the spaces X_s, a number or a tensor ()."""
         return self._to_user((self.share_tensor * self.parts.tensors.terms.total).sum())
 
     @property

@@ -65,7 +65,7 @@ class Result(BatchedResultBase):
 
     @property
     def path(self) -> str:
-        """"stored" if the plans of the solve are matrices, "streaming" if potentials give the entries (a LazyPlan)."""
+        """How the solve represented plans: "stored" as matrices, or "streaming", by potentials (a LazyPlan)."""
         return "streaming" if isinstance(self.tensors.plan, ImplicitPlan) else "stored"
 
     @property
