@@ -272,7 +272,7 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
 
 
 def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
-    """Return the linear problem `kind`(...), a UW or PartialW, with all parameters expanded to the batch size B.
+    """Return the linear problem of class `kind`, UW (KL) or PartialW (TV, Mass), with parameters expanded to B items.
 
     sides: divergences of both sides; eps: () or (B,); cost: (n, m) or (B, n, m).
     """

@@ -32,17 +32,17 @@ class LazyPlan:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the entries: of NumPy if methods return NumPy arrays, else of torch."""
+        """The dtype of the plan: of NumPy if methods return NumPy arrays, else of torch."""
         return np.dtype(dtype_name(self._implicit.dtype)) if self._numpy else self._implicit.dtype
 
     @property
     def mass(self) -> Any:
-        """The sum of all entries: a number, or (B,)."""
+        """The total mass of the plan, a number or (B,)."""
         return self._to_user(self._implicit.sum((1, 2), dtype=torch.float64))
 
     @property
     def marginals(self) -> tuple[Any, Any]:
-        """The sums of the rows, (n,) or (B, n), and of the columns, (m,) or (B, m)."""
+        """The row sums of the plan, (n,) or (B, n), and its column sums, (m,) or (B, m)."""
         return self._to_user(self._implicit.sum(2)), self._to_user(self._implicit.sum(1))
 
     @property
@@ -72,7 +72,7 @@ class LazyPlan:
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
-        """Return the column of the largest entry of each row, (n,) or (B, n)."""
+        """Return the column of the largest entry of each row of the plan, (n,) or (B, n)."""
         return self._to_user(torch.cat([block.argmax(2) for block in self._blocks()], dim=1))
 
     def top(self, k: int) -> tuple[Any, Any]:
@@ -84,7 +84,8 @@ class LazyPlan:
         return self._to_user(values.exp()), self._to_user(columns)
 
     def dense(self, *, force: bool = False) -> Any:
-        """Return all entries, (n, m) or (B, n, m); raise InputError if there are more than 10⁸, unless `force`."""
+        """Return all entries of the plan, (n, m) or (B, n, m); InputError if there are more than 10⁸, unless `force`.
+        """
         count = self._implicit.shape.numel()
         if count > RESULTS_CONFIG.max_dense_entries and not force:
             gigabytes = count * torch.finfo(self._implicit.dtype).bits / 8 / 2**30
@@ -92,7 +93,7 @@ class LazyPlan:
         return self._to_user(torch.cat([block.exp() for block in self._blocks()], dim=1))
 
     def _blocks(self) -> Iterator[Tensor]:
-        """Yield the logarithms of the entries, block by block of rows, (B, rows, m)."""
+        """Yield the logarithms of the entries of the plan in blocks of consecutive rows, (B, rows, m) each."""
         batch, n, m = self._implicit.shape
         index = torch.arange(n, device=self._implicit.device)
         return (
