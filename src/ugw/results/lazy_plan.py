@@ -84,8 +84,7 @@ class LazyPlan:
         return self._to_user(values.exp()), self._to_user(columns)
 
     def dense(self, *, force: bool = False) -> Any:
-        """Return all entries of the plan, (n, m) or (B, n, m); InputError if there are more than 10⁸, unless `force`.
-        """
+        """Return the whole plan, (n, m) or (B, n, m); raise InputError for more than 10⁸ entries, unless `force`."""
         count = self._implicit.shape.numel()
         if count > RESULTS_CONFIG.max_dense_entries and not force:
             gigabytes = count * torch.finfo(self._implicit.dtype).bits / 8 / 2**30
