@@ -55,7 +55,7 @@ class BlockLimits:
     pair_seconds: tuple[float, float] | None = None
 
     def max_pairs(self, n: int, m: int, n_solves: int = 1) -> int:
-        """Return the most pairs of spaces of n and m points in a block, at least 1. n_solves: of each pair."""
+        """Return the maximum number of pairs of n and m points in a block, at least 1. n_solves: solves of a pair."""
         limit = self.max_entries // (n * m)
         if self.pair_seconds is not None:
             constant, factor = self.pair_seconds
@@ -134,10 +134,7 @@ def group_by_padding(
 
 
 def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
-    """Return consecutive parts of `items`, as few as possible with at most `max_length` items each.
-
-    Their lengths differ by at most one. items: at least one.
-    """
+    """Return consecutive parts of `items` (not empty): the fewest with at most `max_length` each, of even lengths."""
     count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(bounds)]

@@ -102,7 +102,7 @@ class Checkpoint:
 
 
 def to_json(value: Any) -> Any:
-    """Return an option as JSON values, the same for equal options; InputError for functions and other objects."""
+    """Return an option as JSON values, inf and nan as text, arrays as flat lists; InputError for other objects."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.floating):
@@ -155,10 +155,7 @@ def _remove_stale_files(path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder: format, version, hash of the spaces, options; None if the file is missing.
-
-    Raises InputError if it is damaged.
-    """
+    """Return the manifest (format, version, hash of spaces, options), None without the file; InputError if damaged."""
     file = path / MANIFEST
     if not file.exists():
         return None

@@ -288,7 +288,7 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
 
 
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
-    """Return the arrays (P,) of `_solve_ugw` and "sign_scale", for the terms (x, y) of the debiased divergence.
+    """Return value, mass, status, n_iter, sign_scale, arrays (P,) by name, of `ugw.solve` between batches x and y.
 
     sign_scale is the distortion of the product plan, relative to which a debiased value counts as negative.
     """

@@ -104,7 +104,7 @@ def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
 
 
 def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
-    """Solve each pair of the task alone; return (results, failures) as `run_task`. rows, cols: its spaces."""
+    """Solve each pair of the task alone; return (arrays of the solved pairs by name, [(position, error message)])."""
     solved: list[Columns] = []
     failures = []
     for k in range(len(task.pairs)):

@@ -202,7 +202,7 @@ def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
 
 
 def is_graph(source: str) -> bool:
-    """Return whether the file name ends with one of `GRAPH_SUFFIXES`."""
+    """Return whether the file name ends with .graphml, .gml or .edgelist, in small or capital letters."""
     return Path(source).suffix.lower() in GRAPH_SUFFIXES
 
 

@@ -45,9 +45,8 @@ ORIGIN = (
 def office_caltech10(
     path: str | os.PathLike[str] | None = None, *, keys: Iterable[str] | None = None
 ) -> dict[str, Domain]:
-    """Return features and class labels of the images of Office-Caltech10 (Gong et al. 2012), by key of the domain.
+    """Return features and classes of the images of Office-Caltech10 (Gong et al. 2012) by domain; 0 is backpacks.
 
-    There are ten classes of objects in four domains; backpacks are class 0.
     Keys are surf_caltech, surf_amazon, surf_webcam, surf_dslr (SURF, R⁸⁰⁰), decaf_webcam, decaf_dslr (DeCAF6, R⁴⁰⁹⁶),
     and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper does not have. `reduced`: 10 or 40 coordinates.
     path: a folder with the files; None searches the folder $UGW_DATA, then the cache folder. Shapes, counts and

@@ -152,10 +152,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return vote_labels(plan, labels)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return 1 − FOSCTTM of X projected to the space of Y, where row i of X matches row i of y.
-
-        1 is perfect, 0.5 is the value of random projections.
-        """
+        """Return 1 − FOSCTTM of X projected to the space of Y, row i of X matching row i of y; 1 is perfect."""
         return 1.0 - foscttm(self.transform(X), self._read_points("Y", y))
 
     # -- parts ---------------------------------------------------------------------------------------------

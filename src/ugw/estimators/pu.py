@@ -104,7 +104,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Set `labels_`, `scores_` and `result_` of the unlabeled points among X, and return self.
+        """Predict the unlabeled points of X: set `labels_`, `scores_` (received / weight), `result_`; return self.
 
         X: (n, d), all points, in one feature space; y: (n,), 1 for a positive, 0 for unlabeled.
         """
@@ -129,7 +129,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     @renamed_arguments(unlabelled="unlabeled")
     def fit_spaces(self, positives: Any, unlabeled: Any, *, known: Any = None) -> Self:
-        """Set `labels_`, `scores_` and `result_` of points (m, e) from positives (n, d), or Spaces, and return self.
+        """Predict unlabeled (m, e) from positives (n, d), points or Spaces: set what `fit` sets, and return self.
 
         known: (m,), 1 or 0 where the label of an unlabeled point is known and −1 elsewhere. It serves only to score
         lists of `rho` and `eps`, by the fraction of these labels that are predicted correctly.
@@ -205,9 +205,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return decision
 
     def _warn_if_far_from_positives(self, labels: np.ndarray, received: np.ndarray, prior: float) -> None:
-        """Warn if few predicted positives lie where the positives do: UGW compares shapes and not positions.
+        """Warn if fewer predicted positives than by chance are near the positives: UGW compares shapes only.
 
-        labels: (m,) predicted positives; received: (m,), mass that each unlabeled point receives from the positives by
+        labels: bool (m,), predicted positives; received: (m,), mass that each unlabeled point receives from the positives by
         partial transport.
         """
         shared = (labels & label_top_scores(received, prior, random_state=self.random_state)[0]).sum()

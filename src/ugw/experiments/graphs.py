@@ -51,10 +51,7 @@ class GraphMatching:
 
     @property
     def kept_fractions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mass that each source node sends, (n,), and target node receives, (m,), over its weight 1/n or 1/m.
-
-        The fractions may exceed 1.
-        """
+        """Mass that each source node sends, (n,), and target node receives, (m,), over 1/n or 1/m; may exceed 1."""
         plan = self.result.plan
         first, second = uniform_weights(plan)
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
@@ -163,7 +160,7 @@ def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Solve UGW between two planar graphs for each rho, `echo` a table, and write graphs.png and .json into `folder`."""
+    """Solve UGW between planar graphs for each rho, `echo` a table, and write graphs.png and .json into `folder`."""
     records = run()
     lines = (record.line for record in records)
     echo("\n".join((header(records[0]), *lines, LEGEND, *compare_with_paper(records))))

@@ -105,7 +105,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Solve GW, UGW and UW between moons with outliers, `echo` a table, and write outliers.png and .json into `folder`."""
+    """Solve GW, UGW and UW between moons, `echo` a table, and write outliers.png and .json into `folder`."""
     records = run()
     echo("\n".join((HEADER, *(record.line for record in records), LEGEND, PAPER)))
     solved = [record.numbers("method", "on_outliers", "moon_to_moon", "value") for record in records]

@@ -169,9 +169,10 @@ class InitialPlans:
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
-        """Compute the exact partial transport plans, or the costs (folds, n, m), squared differences of eccentricities.
+        """Set `fixed` to the exact partial transport plans (folds, n, m) in one feature space; across two to None.
 
-        x, y: batches of positives and of unlabeled points; eps: of the transport between eccentricities.
+        Then `cost` (folds, n, m) has the squared differences of eccentricities, with which `plans` solves at this eps.
+        x, y: batches of positives and of unlabeled points.
         """
         self.eps, self.fixed = eps, None
         if task.has_one_space:

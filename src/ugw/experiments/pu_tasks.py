@@ -127,8 +127,7 @@ def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int
 
     Positives are backpacks of the source. The unlabeled images are of the target domain; round(prior·size) of them are
     backpacks, none of which is among the positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as
-    from `office_caltech10`. The images are those of the paper's code, which puts backpacks first; here the order is
-    random, so that tie-breaking by order has no advantage.
+    from `office_caltech10`. The paper's code draws the same images; here their order is random.
     """
     from sklearn.model_selection import train_test_split
 

@@ -245,7 +245,7 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Return a picture with one bar for each kind: percentages of the runs without entropy by how they end."""
+    """Return a picture with a bar for each kind: % of runs that end with π = γ, with F(π, γ) below both, and others."""
     canvas = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
     ax = canvas.subplots()
     positions = np.arange(len(rows))[::-1]

@@ -46,10 +46,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def as_pair(name: str, values: Any) -> tuple[Any, Any]:
-    """Return the two entries of `values`, one for each space: any sequence or array of length 2 except a string.
-
-    Raises InputError for anything else; name: what the error calls the argument.
-    """
+    """Return the two entries of a sequence or array; InputError, with this name, for strings and other lengths."""
     if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
         description = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
         raise InputError(f"{name} must be a pair, one part for each space, got {description}")
@@ -197,10 +194,7 @@ def aligning_rotation(plan: Any, x: np.ndarray, y: np.ndarray, *, allow_reflecti
 
 
 def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Return colors (m, 3) of target points: means of the source colors (n, 3), weighted by the plan (n, m).
-
-    Points that receive no mass are light gray.
-    """
+    """Return colors (m, 3): means of source colors (n, 3) weighted by the plan (n, m); light gray without mass."""
     from matplotlib.colors import to_rgb
 
     averages = barycentric_projection(plan.T, colors)

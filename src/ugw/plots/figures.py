@@ -396,7 +396,7 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _mark_start(ax: Axes, n_search: int) -> None:
-    """Draw a vertical line at step 0 that says after how many steps of candidates the curves begin."""
+    """Draw a vertical line at step 0, with the number of search steps (of candidates for the initial plan) as text."""
     ax.axvline(0, color=STYLE.ink, linewidth=0.8, linestyle=":", label="_start of the solve")
     ax.annotate(
         f"the solve begins, after a search of {n_search} steps",
