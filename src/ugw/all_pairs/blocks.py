@@ -134,7 +134,7 @@ def group_by_padding(
 
 
 def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
-    """Return consecutive parts of `items` (not empty): the fewest with at most `max_length` each, of even lengths."""
+    """Return consecutive parts of `items` (not empty): the fewest of at most `max_length`, lengths differ by ≤ 1."""
     count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(bounds)]

@@ -82,7 +82,7 @@ class KNN:
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     """Return the space of points (n, d), with weights 1/n; return a Space unchanged.
 
-    metric: a distance by name, "knn" for `KNN()`, or a function that returns a Space of points; batches: accept a batch.
+    metric: a distance by name, "knn" for `KNN()`, or a function that makes a Space of points; batches: accept a batch.
     """
     if isinstance(points, Space):
         if points.batched and not batches:

@@ -207,8 +207,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def _warn_if_far_from_positives(self, labels: np.ndarray, received: np.ndarray, prior: float) -> None:
         """Warn if fewer predicted positives than by chance are near the positives: UGW compares shapes only.
 
-        labels: bool (m,), predicted positives; received: (m,), mass that each unlabeled point receives from the positives by
-        partial transport.
+        labels: bool (m,), predicted positives; received: (m,), mass that each unlabeled point receives from the
+        positives by partial transport.
         """
         shared = (labels & label_top_scores(received, prior, random_state=self.random_state)[0]).sum()
         if labels.sum() >= ESTIMATOR_CONFIG.min_positives_for_warning and shared < prior * labels.sum():

@@ -84,7 +84,7 @@ class GraphMatching:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Title, value, distortion and the numbers of `line`, by name, for the JSON file."""
+        """Title, mass, fractions, unmatched nodes (number), value, distortion, convergence, by name, for JSON."""
         return {
             "title": self.title,
             "mass": self.mass,

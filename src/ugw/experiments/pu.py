@@ -169,9 +169,9 @@ class InitialPlans:
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
-        """Set `fixed` to the exact partial transport plans (folds, n, m) in one feature space; across two to None.
+        """Set `fixed` to exact partial transport plans (folds, n, m), or to None for two different feature spaces.
 
-        Then `cost` (folds, n, m) has the squared differences of eccentricities, with which `plans` solves at this eps.
+        For these, `cost` (folds, n, m) is set to the squared differences of eccentricities, and `plans` uses eps.
         x, y: batches of positives and of unlabeled points.
         """
         self.eps, self.fixed = eps, None

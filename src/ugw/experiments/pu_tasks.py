@@ -127,7 +127,7 @@ def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int
 
     Positives are backpacks of the source. The unlabeled images are of the target domain; round(prior·size) of them are
     backpacks, none of which is among the positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as
-    from `office_caltech10`. The paper's code draws the same images; here their order is random.
+    from `office_caltech10`. The images are those of the paper's code, here in random order, without advantage in ties.
     """
     from sklearn.model_selection import train_test_split
 

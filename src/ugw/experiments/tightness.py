@@ -188,10 +188,10 @@ LEGEND = (
 def run(
     *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
 ) -> list[Row]:
-    """Return for each kind of random spaces how often the relaxation to two plans π, γ is tight, five fractions.
+    """Return for each kind of spaces the fractions of solves that end with two equal plans, with and without entropy.
 
-    They are the fields of `Row`, measured on `pairs` pairs of spaces of n points; kinds: keys of `KINDS`.
-    starts: runs of `alternate_assignments` for each pair, from random permutations.
+    The other fields of `Row` are fractions too, all measured on `pairs` pairs of random spaces of n points.
+    kinds: keys of `KINDS`; starts: runs of `alternate_assignments` for each pair, from random permutations.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower
