@@ -85,7 +85,7 @@ class Checkpoint:
             os.fsync(file.fileno())  # the bytes must be on disk before the file gets its name
 
     def _read_block(self, k: int, block: Block) -> Columns | None:
-        """Return the results of block k, arrays by name, None if its file is missing or damaged; raise for others."""
+        """Return the results of block k, arrays by name, or None without an intact file; raise if of another run."""
         file = self.folder / _file_name(k)
         if not file.exists():
             return None

@@ -239,10 +239,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> Any:
-    """Return the solver of `options`, the default for None; raise for those that `ugw.debiased` refuses.
-
-    Raises for a relative eps too.
-    """
+    """Return the solver of `options`, the default for None; raise for what `ugw.debiased` refuses, or relative eps."""
     if partial_divergences(options["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {describe_value(options['rho'])}")
     if isinstance(options["eps"], Relative):
@@ -296,10 +293,7 @@ def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
-    """Return arrays (P,) by name of `ugw.solve_conic` between batches x and y of P spaces.
-
-    They are value, mass, status, n_iter, distance and, as 0 or 1, is_metric.
-    """
+    """Return value, mass, status, n_iter, distance and is_metric (0 or 1) of `ugw.solve_conic`, arrays (P,) by name."""
     result = solve_conic(x, y, **options)
     is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)

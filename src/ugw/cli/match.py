@@ -225,7 +225,7 @@ def _check_unused_options(options: Options, source: MatchInput, target: MatchInp
 
 
 def read_eps(text: str) -> Any:
-    """Return the eps of `ugw.solve` for the text of the option --eps: a number, a percentage, or "auto".
+    """Return eps for `ugw.solve` from the text of --eps: a float, `ugw.relative` for a percentage, or "auto".
 
     >>> read_eps("0.5"), read_eps("auto")
     (0.5, 'auto')

@@ -82,7 +82,7 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
     It has mean accuracy and standard deviation of each method in percent; under "lower" the number of folds in which
     the best of several starts has a lower objective than one start, and the mean relative decrease over all folds; and
-    the mean log2 of the rho of the mass rule.
+    the mean log2 of the rho of method "mass", chosen by `ugw.rho_for_mass`.
     """
     table = []
     for task in tasks:
