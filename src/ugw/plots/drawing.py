@@ -165,7 +165,7 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
 
 
 def as_colors(values: np.ndarray) -> np.ndarray:
-    """Return RGB colors (n, 3) in [0, 1]: values (n,) by the colormap, scaled to its range; RGB (n, 3) clipped."""
+    """Return RGB colors (n, 3) in [0, 1]: values (n,) by the colormap from minimum to maximum; RGB clipped."""
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
