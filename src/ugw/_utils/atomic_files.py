@@ -37,7 +37,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder if it exists, and do so too if Ctrl-C is pressed during the removal; ignore errors."""
+    """Remove a folder if it exists, ignoring errors; after Ctrl-C finish the removal, then raise KeyboardInterrupt."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ def renamed_arguments(**renamed: str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        """Return the function with a wrapper that renames keywords."""
+        """Return a function that calls `function` and also accepts the old keywords of `renamed`, with a warning."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

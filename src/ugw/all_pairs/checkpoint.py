@@ -147,7 +147,7 @@ def _create_folder(path: Path) -> None:
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove the temporary folders that killed runs left in the folder, if they are older than one hour."""
+    """Remove temporary subfolders of `path` that are older than one hour: killed runs left them. Errors are ignored."""
     for folder in path.glob(".ugw-*"):
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime > PAIRWISE_CONFIG.stale_folder_seconds:

@@ -309,7 +309,7 @@ def solve_self_pairs(x: Space, options: Options) -> Columns:
 
 
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
-    """Return value 0, mass, status, n_iter, ... of pairs (x, x) whose value is exactly 0, by name: (P,) or numbers."""
+    """Return the columns of pairs (x, x) of value 0 by name: mass (P,), status CONVERGED, is_metric 1, others 0."""
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])
     zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)

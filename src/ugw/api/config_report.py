@@ -32,7 +32,7 @@ def show_config() -> dict[str, str]:
 
 
 def _compiled_backend() -> str:
-    """Return the instruction set of the compiled CPU loop, or why the loop is not used."""
+    """Return the name of the instruction set that the C++ library uses on this CPU, or why the library is not used."""
     if native.is_available():
         return native.load().instruction_set
     return f"switched off ({native.SWITCH}=0)" if native.is_switched_off() else "not built"

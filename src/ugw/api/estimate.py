@@ -124,7 +124,7 @@ def estimate(
 
 
 def n_candidates(start: str, solver: Any) -> int:
-    """Return how many plans (n, m) are solved for together for one item: candidates of the start and of Multistart."""
+    """Return how many plans (n, m) are solved for together for one item: 1, or more for "best" and Multistart."""
     return n_solved_candidates(start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
@@ -182,7 +182,7 @@ class MemoryModel:
 
     @property
     def _has_compiled_search(self) -> bool:
-        """Whether the compiled CPU library searches the initial plans."""
+        """Whether the C++ library, if it is available, searches initial plans: for stored plans on a CPU."""
         return self.path == "dense" and self.device.type == "cpu" and native.is_available()
 
     @property
@@ -197,10 +197,9 @@ class MemoryModel:
         return is_small and self.device.type == "cpu" and native.is_available()
 
     def _search_levels(self, items: int) -> list[tuple[int, int]]:
-        """Return the plan entries of one candidate of `items` items and the number of candidates, by level.
+        """Return (plan entries of one candidate of `items` items, number of candidates) by level of a search for plans.
 
-        The levels are those of the search for a start: clusters, then all points or the middle level. The list is empty
-        without a coarse start.
+        The levels are clusters, then all points or a middle number of clusters. Empty for plans that are not searched.
         """
         if not self.has_coarse_start:
             return []
@@ -210,13 +209,13 @@ class MemoryModel:
         return [(items * min(self.n, side) * min(self.m, side), count) for side, count in levels]
 
     def _running_entries(self, entries: int, count: int) -> int:
-        """Return how many of the plan entries of `count` candidates are in one batch. entries: of one candidate."""
+        """Return the plan entries in one batch of candidates: as many of `count` as fit. entries: of one candidate."""
         limits = INITIALIZER_CONFIG.max_batch_entries
         limit = limits.get(self.device.type, limits["cpu"])
         return min(count, max(1, limit // max(1, entries))) * entries
 
     def _search_bytes(self, items: int) -> float:
-        """Return the bytes that the search for a start of `items` items takes, before their plans are solved."""
+        """Return the bytes that the search for initial plans of `items` items takes; 0 if they are not searched."""
         levels, factors = self._search_levels(items), API_CONFIG.memory
         if not levels:
             return 0.0
@@ -312,7 +311,7 @@ class MemoryModel:
 
 
 def model_of(problem: UGW, n_plans: int, start: str) -> MemoryModel:
-    """Return the memory model of a problem. n_plans: plans solved for per item; start: the name of the start."""
+    """Return the `MemoryModel` of a problem. n_plans: from `n_candidates`; start: the name of the initial plan."""
     is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
     model = _model(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
     return replace(model, batch=problem.batch, n_plans=n_plans, has_coarse_start=start in COARSE_STARTS)

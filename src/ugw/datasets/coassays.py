@@ -50,7 +50,7 @@ def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]
 def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
     """Return points with class labels of SNARE-seq (Chen et al. 2019): accessibility (1047, 19), expression (1047, 10).
 
-    Row i of both is the same cell; features are reduced, classes are four cell lines. path: as for `scgem`.
+    Row i of both is the same cell; features are reduced, classes are four cell lines. path: as for `scgem`, or None.
 
     >>> accessibility, expression = snareseq()  # doctest: +SKIP
     >>> expression.counts  # doctest: +SKIP
@@ -62,7 +62,8 @@ def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Label
 def read_coassay(source: Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
     """Return both assays of a file: points (n, d) and (n, e) of the same n cells, with the same class labels (n,).
 
-    source: name and required contents of the file; path: as for `scgem`.
+    source: name and required contents of the file; path: the file or a folder that contains it, None to search the
+    folder named by UGW_DATA, then the cache folder. Raises InputError for other contents.
     """
     counts = list(source.counts.values())
     shapes = {name: (sum(counts), width) for name, width in source.assays}

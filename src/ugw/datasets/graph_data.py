@@ -63,10 +63,11 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
 
 
 def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
-    """Return a connected random graph of two communities with labels of its nodes, 0 and 1, and 2 and 3 for outliers.
+    """Return a connected random graph of two communities, with outliers if any, and with labels of its nodes.
 
-    sizes: numbers of nodes of the communities, by name; outliers: number of further nodes of each community, each with
-    one edge, to a random node of it. Lengths and probabilities of edges are those of `communities_with_outliers`.
+    Labels 0 and 1: the communities, in the order of `sizes`; 2 and 3: the outliers of the first and of the second.
+    sizes: numbers of nodes of the two communities, by name; outliers: number of further nodes of each community, each
+    with one edge, to a random node of it. Lengths and probabilities of edges: see `communities_with_outliers`.
     """
     import networkx
 

@@ -124,16 +124,16 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Return points X (k, d) projected to the space of Y, (k, e).
 
-        The projection of a fitted point is the weighted mean of its matches, its row of `embedding_`; a new point gets
-        that of the nearest fitted point.
+        A point given to `fit` becomes its row of `embedding_`, the mean of the points of Y weighted by its row of
+        `plan_`, NaN if that is 0; a new point gets the projection of the nearest point given to `fit`.
         """
         return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:
         """Return points Y (k, e) projected to the space of X, (k, d).
 
-        The projection of a fitted point is the weighted mean of its matches; a new point gets that of the nearest
-        fitted point.
+        A point given to `fit` becomes the mean of the points of X weighted by its column of `plan_`, NaN if that is 0;
+        a new point gets the projection of the nearest point given to `fit`.
         """
         return self._project_side(1, "Y", Y)
 

@@ -368,9 +368,10 @@ def label_top_scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return which of the scores (m,) are the round(prior · m) highest, bool (m,), and score − threshold, (m,).
 
-    Scores within the relative `tie_tolerance` of the last selected one are ties, broken at random. The threshold is
-    halfway between the last selected and the first rejected score; a difference of the wrong sign or 0 becomes the
-    smallest positive number with the sign of the decision. Rows of scores (B, m) are treated separately.
+    Scores within `tie_tolerance`·|s| of the last selected one, s, are ties, broken at random. The threshold is halfway
+    between the lowest selected and the highest rejected score, or the one of both that exists; a difference that is 0
+    or has the wrong sign becomes the smallest normal number, positive if selected, else negative. Rows of scores (B, m)
+    are treated separately.
 
     >>> label_top_scores(np.array([0.1, 0.7, 0.7, 0.7]), 0.5)[0].sum()
     np.int64(2)

@@ -54,7 +54,7 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
 
 
 def lines(curves: Curves) -> list[str]:
-    """Return the lines of a table: column names, values and ratios for each shift, whether CGW ≤ UGW is certified."""
+    """Return a table as lines: titles; CGW, UGW, CGW/UGW of each rho by shift; last whether CGW ≤ UGW is certified."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
     for t, cgw, unbalanced in zip(curves.shifts, curves.cgw.T, curves.ugw.T, strict=True):

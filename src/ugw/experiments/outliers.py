@@ -40,9 +40,10 @@ class Record(Matching):
 
     @property
     def matched_labels(self) -> np.ndarray:
-        """The target's labels (m,): 0 and 1 are exchanged if the plan matches most mass to the moon of the other label.
+        """The target's labels (m,), 0 and 1 exchanged if its moons get less than half of their mass from their label.
 
-        Such a plan is not worse, because the half turn that exchanges the moons is an isometry.
+        Outliers keep label 2, and their mass does not count. An exchange of the moons is not worse, because the half
+        turn that exchanges them is an isometry.
         """
         labels = self.target.labels
         return np.where((labels < 2) & (self.same_class < 0.5), 1 - labels, labels)

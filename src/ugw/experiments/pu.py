@@ -99,11 +99,12 @@ def run(
 ) -> dict[str, Any]:
     """Return the results of a task of positive-unlabeled learning by name, for a JSON file.
 
-    "init", "pgw": lists of the accuracies in percent of the initial plan and of partial GW on each test fold; "ugw":
-    for each of `pairs` of rhos a list of those of UGW on test and validation folds; "mass", "converged": for each pair
-    the mean mass and the fraction of converged solves; "positives": the numbers of predicted positives that occur.
-    domains: by key, as from `office_caltech10`; advance: called after each pair, for a progress bar; device: where UGW
-    is solved; initial plans and PGW are solved on the CPU.
+    "task": its name; "pairs": the pairs (log2 rho1, log2 rho2); "init", "pgw": accuracies in percent of the initial
+    plan and of partial GW, one for each test fold; "ugw": for each pair a list of those of UGW, test folds first, then
+    validation folds; "mass", "converged": for each pair the mean mass and the fraction of converged solves;
+    "positives": all different numbers of predicted positives, sorted; "seconds": of the processor. domains: by key, as
+    from `office_caltech10`; advance: called after each pair, for a progress bar; device: where UGW is solved; initial
+    plans and PGW are solved on the CPU.
     """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, protocol.seeds)

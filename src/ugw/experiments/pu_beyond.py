@@ -29,10 +29,11 @@ TITLES = {"ugw": "UGW (2)", "minima": "best of starts", "cgw": "CGW", "mass": "m
 
 
 def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any]) -> dict[str, Any]:
-    """Return a dict of results for each method of `TITLES`, by name, and the task's name and processor seconds.
+    """Return a dict of results for each method of `TITLES`, by name, "task" (its name) and "seconds" of the processor.
 
-    A dict has accuracies of the test folds in percent, mean mass, fraction of converged solves and other numbers.
-    domains: by key, as from `office_caltech10`; advance: called after each method, for a progress bar.
+    A dict has "accuracy", list of those of the test folds in percent, "mass", the mean, "converged", a fraction, and
+    for some methods lists "value" or "log2_rho" of the folds. domains: by key, as from `office_caltech10`; advance:
+    called after each method, for a progress bar.
     """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, range(protocol.folds))
@@ -80,9 +81,9 @@ def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarr
 def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a dict for each task, from the results of `run` by task name.
 
-    It has mean accuracy and standard deviation of each method in percent; under "lower" the number of folds in which
-    the best of several starts has a lower objective than one start, and the mean relative decrease over all folds; and
-    the mean log2 of the rho of method "mass", chosen by `ugw.rho_for_mass`.
+    It has the name as "task"; by method "accuracy" and "std", mean and standard deviation in percent; under "lower" the
+    number "folds" in which the best of several starts has a lower objective than one start, and "mean", the mean
+    relative decrease over all folds; and "log2_rho", the mean of method "mass", whose rho `ugw.rho_for_mass` chose.
     """
     table = []
     for task in tasks:

@@ -265,7 +265,11 @@ def _weighted_squared_distances(points_x: Tensor, points_y: Tensor, weights: Ten
 
 
 def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
-    """Return the text "max_rank=R or " with a rank R > `rank` that reaches `tol` on a sample of points, "" if none."""
+    """Return the text "max_rank=R or " with a rank R > `rank` that reaches `tol` on the fit points, "" if none does.
+
+    R: the smallest rank tried with an error below `tol` by a margin, else the largest tried. tol: a share of the
+    largest distance.
+    """
     larger = [r for r in _candidate_ranks(scaling.max_rank) if r > rank]
     if not larger:
         return ""

@@ -161,7 +161,7 @@ class LowRankMetric:
         return replace(self, points=self.points[index]) if self.batched else self
 
     def item(self, i: int, n: int) -> LowRankMetric:
-        """Return the metric (n, n) of the first n points of batch item i."""
+        """Return the metric (n, n) of the first n points of batch item i, or of the one metric that all items share."""
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
     def scale(self, factor: Tensor | float) -> LowRankMetric:

@@ -30,7 +30,7 @@ class DistanceSource(Protocol):
 
 
 def double_center(matrix: Tensor) -> Tensor:
-    """Return −½ J M J, J = I − 1/n, for a symmetric matrix M (n, n): rows and columns have mean 0.
+    """Return −½ J M J, J = I − 11ᵀ/n, for a symmetric matrix M (n, n): rows and columns have mean 0.
 
     >>> double_center(torch.tensor([[0.0, 4.0], [4.0, 0.0]]))
     tensor([[ 1., -1.],

@@ -59,7 +59,7 @@ class Metric(Protocol):
         """Return the matrices of the batch items `index`, (k,); a metric shared by all items is returned unchanged."""
 
     def item(self, i: int, n: int) -> Metric:
-        """Return the metric (n, n) of the first n points of batch item i."""
+        """Return the metric (n, n) of the first n points of batch item i, or of the one metric that all items share."""
 
     def scale(self, factor: Tensor | float) -> Metric:
         """Return the metric multiplied by a factor, () or (B,)."""
@@ -149,7 +149,7 @@ class DenseMetric:
         return DenseMetric(self.matrix[index]) if self.batched else self
 
     def item(self, i: int, n: int) -> DenseMetric:
-        """Return the metric (n, n) of the first n points of batch item i."""
+        """Return the metric (n, n) of the first n points of batch item i, or of the one metric that all items share."""
         matrix = self.matrix[i] if self.batched else self.matrix
         return DenseMetric(matrix[:n, :n])
 

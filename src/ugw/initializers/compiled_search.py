@@ -111,7 +111,7 @@ class _SearchArrays:
     n_steps: Tensor
 
     def steps_of_items(self, first: int, end: int) -> Tensor:
-        """Return the number of steps of all candidates of each item, (B,), but 0 outside `first`, ..., `end` − 1."""
+        """Return the steps of all candidates of an item together, (B,), 0 for items outside `first`, ..., `end` − 1."""
         steps = torch.zeros_like(self.n_steps)
         steps[first:end] = self.n_steps[first:end]
         return steps

@@ -75,8 +75,8 @@ def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
 def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
     """Return an initial plan (B, n, m): a solution on a sample of the points, prolongated to all points.
 
-    The solution on the sample starts from the plan that this function returns for the sample; a sample small enough is
-    solved with stored plans. The items are of one size class.
+    Small problems are solved with stored plans, from the plan of `coarse_plan`, without a sample. A sample's problem is
+    solved from what this function returns for it. The items are of one `SizeClass`.
     """
     sizes = size_class(*problem.largest).streaming_sample
     if sizes is None:
@@ -189,7 +189,7 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan (B, n, m) for a cost and the rhos of the problem, with eps = `_start_eps`."""
+    """Return the entropic transport plan (B, n, m), of mass 1, for a cost, the problem's rhos and `_start_eps`."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     config = INITIALIZER_CONFIG
     sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)

@@ -27,7 +27,7 @@ class SearchSteps:
     monitor: Monitor | None
 
     def add_to(self, output: SolverOutput) -> SolverOutput:
-        """Return the output of the solve that followed the search, with `n_steps` added to its `n_iter_search`."""
+        """Return the output of a solve with `n_steps`, steps that chose its initial plan, added to `n_iter_search`."""
         return replace(output, n_iter_search=output.n_iter_search + self.n_steps)
 
 

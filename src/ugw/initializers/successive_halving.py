@@ -154,7 +154,8 @@ def objective_scale(problem: Problem) -> Tensor:
 def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe | None) -> tuple[Tensor, Tensor]:
     """Return the plans (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite.
 
-    solver: None makes no steps. Plans are scaled to mass 1, except by FrankWolfe, as in `_run_batch`.
+    solver: None makes no steps. Plans are scaled to mass 1, with objectives at the optimal mass plus a penalty for hard
+    marginals that they miss; only those of FrankWolfe keep their mass and have no penalty.
     """
     ends, values = [], []
     for group, items in split_candidates(plans, plans.shape[2:]):

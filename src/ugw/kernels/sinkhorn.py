@@ -279,7 +279,7 @@ class StabilizedKernel(LogKernel):
     def side_vectors(self) -> tuple[Tensor, Tensor]:
         """The vectors of rows and of columns, (B, 4, n) and (B, 4, m), as Triton backends read them.
 
-        Along dimension 1: alpha or beta, offset_a or offset_b, log_a or log_b, and 1 at points of weight 0, else 0.
+        Along dimension 1: alpha, offset_a, log_a (or beta, offset_b, log_b), and 1 at points of weight 0, else 0.
         """
         sides = (self.alpha, self.offset_a, self.log_a), (self.beta, self.offset_b, self.log_b)
         first, second = (torch.stack([*side, (side[2] == -math.inf).to(side[2].dtype)], dim=1) for side in sides)
@@ -299,12 +299,12 @@ class StabilizedKernel(LogKernel):
 def sinkhorn_iterations(
     gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
+    """Return gamma = g/eps after `kernel.iterations_per_check` Sinkhorn iterations, an extrapolation, and the residual.
 
-    The residual is the fraction of the plan's mass that the last of `kernel.iterations_per_check` iterations moved.
-    gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
-    each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
-    extrapolation assumes.
+    Shapes: (B, m), (B, m), (B,). The extrapolation is Aitken's; the residual is the fraction of the plan's mass that
+    the last iteration moved, not finite where the exponent range was left. gamma: (B, m), the potential to start from;
+    kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each; translation_share: 1/(eps/rho1 +
+    eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
     """
     result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved, each weighted by its marginal.

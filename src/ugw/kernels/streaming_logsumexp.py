@@ -42,7 +42,7 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 
 
 def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
-    """Return log Σ_j exp(z_ij), (B, n), and overwrite z (B, n, m).
+    """Return log Σ_j exp(z_ij), (B, n), and overwrite z (B, n, m) by the exponentials.
 
     largest: (B, n, 1), the maxima of the rows, subtracted before the exponential; None if z needs no shift.
     """

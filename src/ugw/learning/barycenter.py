@@ -213,7 +213,7 @@ def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
 
 
 def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
-    """Return the distances `target`, (n, n), with diagonal 0 if all spaces have diagonal 0, else unchanged.
+    """Return the distances `target`, (n, n), with diagonal 0 if all spaces of a batch have diagonal 0, else unchanged.
 
     Averages with entropic plans do not have a zero diagonal.
     """

@@ -70,7 +70,7 @@ class Debiased(BatchedResultBase):
 
     @property
     def codes(self) -> Any:
-        """The `Status` of each item as an integer, (B,) or (1,): a tensor if `value` is one, else an array."""
+        """The `Status` codes, integers (B,), (1,) if not batched: a tensor if `value` is one, else an array."""
         return present(self.code_tensor, batched=True, numpy=self.cross.numpy)
 
     @property
@@ -95,7 +95,10 @@ class Debiased(BatchedResultBase):
 
     @property
     def status(self) -> Any:
-        """A Status, or a list of B: that of the first of the three solves that failed, else NEGATIVE or CONVERGED."""
+        """A Status, or a list of B: that of the first solve that failed, of cross, self_x, self_y in this order.
+
+        If all converged: NEGATIVE for a value below 0 by more than rounding, else CONVERGED.
+        """
         statuses = [Status(code) for code in self.code_tensor.tolist()]
         return statuses if self.batched else statuses[0]
 
@@ -264,10 +267,10 @@ def debiased_value(cross: Any, self_x: Any, self_y: Any, *, masses_x: Any, masse
 
 
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:
-    """Return the `Status` codes of debiased values: of the first solve that did not converge, NEGATIVE or CONVERGED.
+    """Return `Status` codes of debiased values: that of the first solve that failed; else NEGATIVE or CONVERGED.
 
-    value: debiased values, negative if below −1e-6·scale; scale: from `product_plan_distortion`; statuses: codes of the
-    solves. All have one shape.
+    value: debiased values, NEGATIVE if below −1e-6·scale; scale: from `product_plan_distortion`; statuses: codes of the
+    solves, in the order cross, self_x, self_y. All have one shape.
     """
     converged = int(Status.CONVERGED)
     codes = torch.where(value < -LEARNING_CONFIG.negative_share * scale, int(Status.NEGATIVE), converged)

@@ -118,10 +118,10 @@ def _safe_log_ratio(p: Tensor, weights: Tensor) -> Tensor:
 
 
 def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
-    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), for a plan p (B, n, m) and the UGW objective F; 0 where p is 0.
+    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), at a plan p (B, n, m), F the UGW objective; Φ_ij = 0 where p_ij = 0.
 
-    Φ = D(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b) + half of the linear cost + a scalar from each
-    penalty, with m the mass of p and D(p)_ij = Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'. A hard marginal adds nothing.
+    Φ = D(p) + m(p)·(eps log(p/a⊗b) + rho1 log(p1/a) ⊕ rho2 log(p2/b)) + ½ alpha M + a scalar from each divergence.
+    m(p): the mass of p; D(p)_ij = Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'; M: the linear cost. A hard marginal adds nothing.
     """
     mass = p.sum(dim=(1, 2), keepdim=True)
     total = problem.distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)

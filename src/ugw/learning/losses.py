@@ -151,7 +151,7 @@ class CGWLoss(torch.nn.Module):
 
 
 def _describe_init(init: Any) -> str:
-    """Return the text for an initial plan in a repr: a name in quotes, or "a plan"."""
+    """Return the text for an initial plan in a repr: a name in quotes, "a plan" for anything else."""
     return repr(init) if isinstance(init, str) else "a plan"
 
 

@@ -42,10 +42,11 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
 
 
 def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients dV/da (B, n), dV/db (B, m) and dV/dm (B,) of the value V of a partial problem.
+    """Return the gradients dV/da (B, n), dV/db (B, m) and dV/dmass (B,) of the value V of a partial problem.
 
-    state: of a plan at which Frank–Wolfe has converged; m: the mass of `Mass`, dV/dm is 0 for TV. The multipliers of
-    p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a) to dV/da.
+    state: of a plan at which Frank–Wolfe has converged; mass: that of `Mass`, dV/dmass is 0 for TV. dV/da and dV/db are
+    the multipliers (≤ 0) of p1 ≤ a and p2 ≤ b in the linear program at the plan, for TV plus 2 rho1 m(a) and 2 rho2
+    m(b).
     """
     slope = problem.gradient(state) * problem.mass_unit.to(state.unit_plan.dtype)[:, None, None]
     u, v, w = exact.partial_multipliers(slope, *problem.unit_weights, problem.fixed_mass)
@@ -107,7 +108,7 @@ class Side:
 
     @cached_property
     def multiplier(self) -> Tensor:
-        """The multiplier f/m of the constraint p1 = a of a hard side, (B, n): f the potential, m the mass of the plan.
+        """The multiplier f/m(p) of the constraint p1 = a of a hard side, (B, n): f the potential, m(p) the plan's mass.
 
         It is computed from the potentials of the solve where eps > 0; at eps = 0 from mean costs of the plan's rows, or
         between two hard sides from a linear program.
@@ -142,9 +143,9 @@ class Side:
         return multipliers
 
     def _multiplier_of_all_points(self) -> Tensor:
-        """Return the multiplier f/m of the constraint p1 = a of a hard side (rho = inf) at all points, (B, n).
+        """Return the multiplier f/m(p) of the constraint p1 = a of a hard side (rho = inf) at all points, (B, n).
 
-        f: the potential, at points of weight 0 after one Sinkhorn update; m: mass of the plan.
+        f: the potential, at points of weight 0 after one Sinkhorn update; m(p): mass of the plan.
         """
         if bool(self.has_weight.all()):
             return self.multiplier

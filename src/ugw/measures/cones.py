@@ -156,7 +156,7 @@ class PartialTransport:
         return t**self.q
 
     def matching_gain(self, t: np.ndarray, rho: float) -> np.ndarray:
-        """Return (2 rho − t^q)_+ elementwise: the cost saved by matching a unit of mass at a difference t ≥ 0."""
+        """Return (2 rho − t^q)_+ elementwise: what matching a unit of mass at a difference t ≥ 0 saves; q: `self.q`."""
         return np.maximum(2.0 * rho - t**self.q, 0.0)
 
     def is_metric(self, rho: Tensor) -> Tensor:

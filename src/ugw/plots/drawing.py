@@ -55,9 +55,10 @@ def as_pair(name: str, values: Any) -> tuple[Any, Any]:
 
 
 def point_array(name: str, points: Any) -> np.ndarray:
-    """Return an array of points, or the points (n, d) of a Space, in float64; InputError for a Space without points.
+    """Return an array, or the points (n, d) of a Space, as an array of float64; the shape is not checked.
 
-    name: what the error calls the argument.
+    Raises InputError for a Space without points, and unless all entries are finite numbers. name: what the error calls
+    the argument.
     """
     if not isinstance(points, Space):
         return as_array(name, points)

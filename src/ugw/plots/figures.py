@@ -86,10 +86,11 @@ def matching(
 
 
 def align_points(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
-    """Return the second points (m, k) after the rotation and reflection that best match the first ones by the plan.
+    """Return the second points (m, k) centered and rotated or reflected so that they best match the first by the plan.
 
-    They are centered at their mean under the plan. `matching` draws fewer crossing lines with them, because the plan
-    depends on distances only and not on how the clouds are oriented. points_x: (n, d); points_y: (m, k), or Spaces.
+    Their mean under the plan is moved to 0. `matching` draws fewer crossing lines with them, because the plan depends
+    on distances only and not on how the clouds are oriented. points_x: (n, d), of which the first k coordinates count,
+    zeros if d < k; points_y: (m, k), or Spaces.
 
     >>> import numpy as np
     >>> points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])

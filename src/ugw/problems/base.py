@@ -187,7 +187,7 @@ class Problem(SpacePair):
         return None
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return kernel matrices and constants (B,) of the objective for C++ steps; None unless a conic problem."""
+        """Return matrices of the conic kernel and constants (B,) of the objective, for C++ steps; None unless conic."""
         return None
 
 

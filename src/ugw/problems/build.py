@@ -376,7 +376,7 @@ def check_spaces(x: Any, y: Any) -> None:
 def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tensor, Any]:
     """Return alpha, () or (B,), and the linear cost M, (n, m) or (B, n, m).
 
-    stored: if False, M may only be that of features, and True is returned for it, since StreamingUGW computes M itself.
+    stored: if False, True is returned in place of the M of features, which StreamingUGW computes itself.
     """
     alpha = as_parameter("alpha", fused.alpha, allow_zero=True)
     if fused.cost is None:

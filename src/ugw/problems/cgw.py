@@ -57,7 +57,7 @@ class LiftedState(BatchRecord):
 
     @property
     def best_overlap(self) -> Tensor:
-        """The largest overlap <w, G w> so far, (B,), over the lifts w of this plan and of those before it."""
+        """The largest overlap <w, G w> so far, (B,), of the lifts w of this plan and of those before; G = exp(−λ/R)."""
         return self.best_overlaps[:, -1]
 
     def change_since(self, last: LiftedState) -> Tensor:
@@ -84,7 +84,7 @@ class LiftedState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the overlap <w, G w> 0 up to underflow, so that no mass is matched and the value is largest?"""
+        """(B,) bool: is the overlap <w, G w> 0 up to underflow, so that no mass is matched? G = exp(−λ/R)."""
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
@@ -155,7 +155,10 @@ class CGW(Problem):
         return scale
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return kernel matrices and constants (B,) of the objective for C++ steps; None if not stored on a CPU."""
+        """Return matrices of the kernel exp(−λ/R) (or its factors) and constants (B,) of the objective, for C++ steps.
+
+        None if these matrices are not stored, or not in float64 on a CPU.
+        """
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
             return None
@@ -205,8 +208,8 @@ class CGW(Problem):
     def linearize(self, state: LiftedState) -> LinearProblem:
         """Return the transport problem, of cost −2 log k, whose solution has the lift w with the largest <k, w>.
 
-        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The mean cost under the plan of the
-        state is subtracted, a constant that only scales the solution.
+        k is G w_s, G = exp(−λ/R), w_s the lift of `state`, extrapolated from the step before. The mean cost under the
+        plan of the state is subtracted, a constant that only scales the solution.
         """
         config, k = PROBLEM_CONFIG, state.local_cost
         extrapolated = k + config.conic_extrapolation * (k - state.last_cost)
@@ -219,8 +222,9 @@ class CGW(Problem):
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
         """Return the state (lift w, overlap <w, G w>) of the plan of `solution` after one more step of `improve_plan`.
 
-        Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the state is that of
-        `improve_plan` applied to the better of its last two plans, so that the larger of both never falls.
+        G = exp(−λ/R). Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the
+        state is that of `improve_plan` applied to the better of its last two plans, so that the larger of both never
+        falls.
         """
         new = self._state(self.improve_plan(solution.unit_plan, state.local_cost), state)
         required = torch.maximum(state.last_overlap, state.overlap)
@@ -247,7 +251,7 @@ class CGW(Problem):
         return torch.where(mass > 0, improved / mass, unit_plan)
 
     def final_state(self, state: LiftedState) -> LiftedState:
-        """Return the state of the plan with the largest overlap <w, G w> among that of `state` and those before it."""
+        """Return the state of the plan of largest <w, G w>, G = exp(−λ/R), of that of `state` and those before it."""
         is_worse = state.overlap < state.best_overlap
         if not bool(is_worse.any()):
             return state
@@ -303,7 +307,7 @@ class CGW(Problem):
 
     @property
     def _max_overlap(self) -> Tensor:
-        """The overlap <w, G w> of lifts w, for weights of mass 1, at which the value would be 0, (B,)."""
+        """The overlap <w, G w> of lifts w for weights of mass 1 at which the value would be 0, (B,); G = exp(−λ/R)."""
         return self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
 
     @property
@@ -318,7 +322,7 @@ class CGW(Problem):
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of the factor by which masses scale the overlap <w, G w>."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,), R = rho1 + rho2: log of the factor by which masses scale <w, G w>."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 

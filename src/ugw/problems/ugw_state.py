@@ -41,7 +41,7 @@ class PlanState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the mass in the result, exp(reported_log_mass), below exp(min_log_mass), next to nothing?"""
+        """Has the plan collapsed, (B,) bool: is the mass in the result below exp(min_log_mass)?"""
         return self.reported_log_mass < self.min_log_mass
 
     def change_since(self, last: PlanState) -> Tensor:

@@ -72,11 +72,12 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
 def _side_data(
     view: View, transform: SceneTransform, page_points: np.ndarray, matches: Matches, list_position: dict[int, int]
 ) -> dict[str, Any]:
-    """Return the data of a report page about one space, by name: positions, labels, matches, edges and surface.
+    """Return the data of a report page about one space by name: numbers of points, and lists, one entry per page point.
 
-    transform: into the 3-D picture; page_points: indices of the points in the page's lists, drawn points first;
-    matches: of the drawn points; list_position: index of a point of the opposite space → its position in the lists of
-    that side.
+    "index": `page_points`; "at": three lists of coordinates; "labels" (or None); "partners" and "masses" of the drawn
+    points' matches; "edges" between drawn points, and "surface", if there are any. transform: into the 3-D picture;
+    page_points: indices of the drawn points, then of points that are only ends of matches; matches: of the drawn
+    points; list_position: index of a point of the opposite space → its position in the lists of that side.
     """
     positions, n, n_drawn = view.positions_and_note[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {

@@ -73,9 +73,11 @@ class ConicResult(Result):
     def atoms(self) -> dict[str, Any]:
         """Return the plan between the cones as atoms: arrays (k,) "i", "j", "radius_x", "radius_y" and "mass".
 
-        An atom matches ([x_i, radius_x], [y_j, radius_y]), points of both cones. With (P, Q, w) of `lift`, its mass is
-        w_ij, or max(P_ij, Q_ij) where w_ij = 0, and its radii are sqrt(P_ij/mass) and sqrt(Q_ij/mass), for partial
-        transport P_ij/mass and Q_ij/mass. Radius 0 is the apex: nothing is matched. Unbatched results only.
+        An atom matches ([x_i, radius_x], [y_j, radius_y]), points of both cones. There is one for each ij with P_ij > 0
+        or Q_ij > 0, (P, Q, w) as in `lift`: P and Q are the weights a and b divided among pairs, w is the mass matched.
+        Its mass is w_ij, or max(P_ij, Q_ij) where w_ij = 0, and its radii are sqrt(P_ij/mass) and sqrt(Q_ij/mass), for
+        partial transport P_ij/mass and Q_ij/mass. Radius 0 is the apex: nothing is matched. Raises InputError for a
+        batch.
         """
         self._unbatched_output()
         P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))

@@ -118,7 +118,11 @@ def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def output_to_arrays(output: SolverOutput) -> Arrays:
-    """Return the tensors of a `SolverOutput` by name: fields, f and g (potentials), `<field>_<name>` in records."""
+    """Return the tensors of a `SolverOutput` as arrays by name; those that are None are left out.
+
+    Names are those of fields, "f" and "g" for the potentials, and `terms_<name>`, `lift_<name>`, `<plan>_<part>` in
+    records.
+    """
     tensors = {f"terms_{name}": term for name, term in output.terms.as_dict().items()}
     if output.potentials is not None:
         tensors |= dict(zip(("f", "g"), output.potentials, strict=True))

@@ -75,7 +75,7 @@ class Result(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """The objective of the returned plan, entropy included; a number or (B,)."""
+        """The objective of the returned plan, the sum of `terms`, so with the entropy term; a number or (B,)."""
         return self._to_user(self.tensors.terms.total)
 
     @property
@@ -114,7 +114,7 @@ class Result(BatchedResultBase):
 
     @property
     def potentials(self) -> tuple[Any, Any]:
-        """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)); cost and mass m are those of `plan_pair[1]`.
+        """f (n,), g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m(q) eps)), cost at q and m(q) the mass of q = `plan_pair[1]`.
 
         In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has potentials.
         """

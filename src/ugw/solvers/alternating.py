@@ -136,9 +136,9 @@ class AlternateMin(Solver):
     ) -> loop.Outcome | None:
         """Return the outcome of a low-precision phase: final iterate, status, n_iter; None if no item makes a step.
 
-        unit_plan: the start, (B, n, m), of mass 1. An item whose plan rounding in low precision would change too much
-        makes no step: it keeps the start, the status RUNNING and n_iter 0. monitor: is called after each step, None for
-        no calls; is_monitored: are mass and relaxed objective of each step computed, for the history?
+        unit_plan: the start, (B, n, m), of mass 1. An item makes no step if rounding to low precision would change its
+        plan too much: it keeps the start, the status RUNNING and n_iter 0. monitor: is called after each step, None for
+        no calls; is_monitored: are mass and relaxed objective of each step computed, for the outcome's `trace`?
         """
         options = replace(
             self,
@@ -283,7 +283,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the inner `max_iter`, doubled where only the inner solver has not converged."""
+    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled where just the inner residual is too large."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier

@@ -108,9 +108,10 @@ class _ItemStep:
 def _write_entries(
     matrices: np.ndarray, entries: tuple[np.ndarray, ...], item_matrices: tuple[np.ndarray, ...]
 ) -> None:
-    """Write k matrices of an item without its points of weight 0 into `matrices` (k, n, m), in place.
+    """Write k matrices of one item, whose points of weight 0 are left out, into `matrices` (k, n, m), in place.
 
-    entries: the index (np.ix_) of the item's entries in each matrix (n, m), from `PartialCGW.numpy_item`.
+    entries: the index (np.ix_) of the remaining rows and columns in a matrix (n, m), from `PartialCGW.numpy_item`;
+    other entries of `matrices` keep their values.
     """
     for matrix, item_matrix in zip(matrices, item_matrices, strict=True):
         matrix[entries] = item_matrix

@@ -54,7 +54,7 @@ def uses_triton(plan: Any) -> bool:
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Return whether a step can be captured as a CUDA graph, runs without synchronizing, and the sizes of its plans."""
+    """Return `CaptureProperties`: can a step be captured, can it run without synchronizing, and its plans' entries."""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.

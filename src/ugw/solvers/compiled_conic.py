@@ -69,7 +69,7 @@ class CompiledConicStates:
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:
-    """Return eps, rho_a, rho_b, (B,) each, 0 for the flags of hard sides and NaN for parameters of UGW, by name."""
+    """Return eps, rho_a, rho_b, is_hard_a = is_hard_b = 0, and NaN for fields of UGW, such as alpha, (B,) each."""
     unset = torch.full_like(problem.eps, torch.nan)
     names = ("penalty_a", "penalty_b", "penalty_total", "log_mass_a", "log_mass_b", "alpha", "collapsed_log_mass")
     hard = {"is_hard_a": torch.zeros_like(unset), "is_hard_b": torch.zeros_like(unset)}
@@ -78,7 +78,7 @@ def conic_parameters(problem: Any) -> dict[str, Tensor]:
 
 
 def conic_plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return log mass and `is_collapsed` of a `LiftedState`, and 0 for the numbers of UGW plans, (B,) each, by name."""
+    """Return log_mass, is_collapsed (1 or 0) of a `LiftedState`, and 0 for fields of UGW, (B,) each, by name."""
     none = torch.zeros_like(state.log_mass)
     names = ("distortion", "kl_a", "kl_b", "kl_plan", "linear")
     masses = {"log_mass": state.log_mass, "reported_log_mass": state.log_mass}

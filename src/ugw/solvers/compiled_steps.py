@@ -60,7 +60,7 @@ class _CompiledOutcome(loop.Outcome):
     history: Tensor = field(kw_only=True)
 
     def table(self) -> Tensor:
-        """Return objective, change, ... (`DIAGNOSTICS`) of all steps, (B, steps, 5), NaN after the end of an item."""
+        """Return objective, relaxed objective, change, residual, mass of steps, (B, steps, 5), NaN once an item ended."""
         return self.history
 
 
@@ -286,7 +286,10 @@ def thresholds() -> dict[str, Any]:
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return eps, rhos, log masses, ... of a problem, (B,) each, for the C++ library. mass_rule: a `MassRule`."""
+    """Return the fields of the C++ record `Parameters` (eps, rhos, log masses, ...) of a problem by name, (B,) each.
+
+    mass_rule: the `MassRule` of the problem.
+    """
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
         "eps": eps,
@@ -351,7 +354,7 @@ def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return log mass, distortion, divergences, ... of a `PlanState`, (B,) each, by field of the C++ `PlanNumbers`."""
+    """Return the fields of the C++ record `PlanNumbers` (log masses, distortion, ...) of a state by name, (B,) each."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}

@@ -76,7 +76,7 @@ class Outcome:
         )
 
     def table(self) -> Tensor:
-        """Return objective, change, ... of all steps, (B, steps, columns), NaN after the end of an item."""
+        """Return the diagnostics of all steps, (B, steps, columns) as in `trace`, NaN after the end of an item."""
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)

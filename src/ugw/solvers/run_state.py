@@ -94,7 +94,8 @@ def _compute_settings(
     """Return the initial plan with its cost and objective terms (state), (B,) bool, and `ITEM_SETTINGS`, (B,) each.
 
     The bools say which items may be extrapolated: those with soft marginals that need no proximal term. The settings
-    are entropies, tolerances and scales. entropy: (B,), of the last step of a previous phase, if there was one.
+    are first, last and largest entropy, tolerances, noise and scales. entropy: (B,), of the last step of a previous
+    phase, NaN for items without one; None without such a phase.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG

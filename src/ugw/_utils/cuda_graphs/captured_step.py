@@ -95,8 +95,8 @@ class CapturedStep:
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
         """Return a function that maps the number of running items to the number of items to keep in the batch.
 
-        That is the next power of two, so that graphs are captured for few batch sizes, but at least `busy_entries` plan
-        entries; for a step that cannot be captured it is the number of running items.
+        That is the next power of two, so that graphs are captured for few batch sizes, but at least as many items as
+        have `busy_entries` plan entries; for a step that cannot be captured it is the number of running items.
         """
         properties = self._properties_of(settings, state)
         if not properties.is_capturable:
@@ -159,7 +159,7 @@ class CapturedStep:
 
         It is `usual_rounds` while fewer than a share `min_share_of_waiting` of the items need more, except in every
         `patience_steps`-th step in which some do. Otherwise it is `many_rounds`, or None if these are too few or the
-        signature is new.
+        signature is new. These constants are in CAPTURE_CONFIG.
         """
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
@@ -222,8 +222,8 @@ class StepGraph:
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
         """Return the state after `state`, the step's report (status, diagnostics), and the tensor (3,) of `_signals`.
 
-        That is whether the report is finite, the share of items that need more than the usual rounds next, and the most
-        rounds that one needs. The next call overwrites the tensors of all three.
+        That is whether the report is finite (1 or 0), the share of items whose next step needs more than the usual
+        number of inner iterations, and the most rounds one needs. The next call overwrites the tensors of all three.
         """
         with torch.cuda.device(self._device):
             if state is self.new:
@@ -241,7 +241,8 @@ class StepGraph:
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
     """Return (3,), float64: are all diagnostics of the report finite (1 or 0), then the `_summary` of the state `new`.
 
-    The summary is the share of items that need more than the usual rounds, and the most rounds that one needs.
+    The summary is the share of items whose next step needs more inner iterations than usual, and the most rounds
+    needed.
     """
     is_finite = torch.stack(list(report.diagnostics.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])

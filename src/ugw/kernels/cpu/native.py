@@ -310,7 +310,7 @@ def _load() -> Library | None:
 
 
 def _field_names(handle: ctypes.CDLL, record: str) -> tuple[str, ...]:
-    """Return the names of the fields of the C++ record called `record` in `ugw_field_names`, in order."""
+    """Return the names of the fields of a C++ record, in order, from the library's function `ugw_field_names`."""
     return tuple(handle.ugw_field_names(record.encode()).decode().rstrip(",").split(","))
 
 
@@ -339,7 +339,10 @@ def check_distinct_names(first: Mapping[str, Any], second: Mapping[str, Any]) ->
 
 
 def strided_matrices(tensor: Tensor | None) -> _Strided:
-    """Return address and strides of matrices (B, n, m), or of one (n, m) for all items; a null address for None."""
+    """Return address and strides of matrices (B, n, m), or of one (n, m) for all items; a null address for None.
+
+    Strides of items, rows and columns are in numbers, not bytes; that of items is 0 for one matrix.
+    """
     if tensor is None:
         return _Strided(None, 0, 0, 0)
     shared = (0,) if tensor.ndim == 2 else ()

@@ -187,10 +187,10 @@ def _result_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
+    """Return gamma = g/eps after `kernel.iterations_per_check` Sinkhorn iterations, an extrapolation, and the residual.
 
-    Makes `kernel.iterations_per_check` iterations from `gamma`, (B, m). The arguments are those of the reference,
-    `..sinkhorn.sinkhorn_iterations`.
+    Shapes: (B, m), (B, m), (B,). The extrapolation is Aitken's; the residual is the fraction of the plan's mass that
+    the last iteration moved. The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
     """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)

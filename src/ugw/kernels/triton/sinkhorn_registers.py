@@ -91,10 +91,10 @@ def _iterations_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
+    """Return gamma = g/eps after `kernel.iterations_per_check` Sinkhorn iterations, an extrapolation, and the residual.
 
-    Makes `kernel.iterations_per_check` iterations from `gamma`, (B, m), in one launch. The arguments are those of the
-    reference, `..sinkhorn.sinkhorn_iterations`.
+    Shapes: (B, m), (B, m), (B,). The extrapolation is Aitken's; the residual is the fraction of the plan's mass that
+    the last iteration moved. One launch; the arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
     """
     matrix = kernel.matrix
     batch, n, m = matrix.shape

@@ -225,8 +225,7 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
     """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for V up to `max_register_values`.
 
-    rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
-    m ≤ m'.
+    rows: (B, n, K) and cols: (B, m', K), vectors from `pack`, m' ≥ m a whole number of blocks; values: (B, m, V).
     """
     batch, n, width = rows.shape
     n_rows, n_cols = TRITON_CONFIG.few_values_rows, TRITON_CONFIG.few_values_cols
@@ -244,8 +243,7 @@ def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
     """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for any V, computed on the tensor cores.
 
-    rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
-    m ≤ m'.
+    rows: (B, n, K) and cols: (B, m', K), vectors from `pack`, m' ≥ m a whole number of blocks; values: (B, m, V).
     """
     batch, n = rows.shape[:2]
     width, block = values.shape[2], TRITON_CONFIG.streaming_block

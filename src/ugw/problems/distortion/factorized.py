@@ -43,7 +43,7 @@ class FactorizedDistortion(Distortion):
 
     @property
     def tolerance(self) -> Tensor:
-        """The error that was asked for when the loss or conic kernel was factorized, (1,)."""
+        """The largest absolute error of the loss or conic kernel that was asked for when it was factorized, (1,)."""
         return torch.tensor([self.factors.tolerance], dtype=torch.float64, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:

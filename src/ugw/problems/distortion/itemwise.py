@@ -52,9 +52,9 @@ class ItemwiseDistortion(Distortion):
         return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), 0 at padding.
+        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), 0 at padding. plan: (B, n, m).
 
-        Each item has its own part, with its loss or kernel g and its metrics Dx, Dy. plan: (B, n, m).
+        g, Dx and Dy are the loss or conic kernel and the metrics of each item.
         """
         total = torch.zeros_like(plan)
         for k, positions in self._positions_by_part:

@@ -173,7 +173,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return the gradient of the objective at a state, (B, n, m), times a positive factor for each item."""
+        """Return the gradient of the objective in the plan, at a state, (B, n, m), times a factor > 0 for each item."""
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
@@ -187,7 +187,7 @@ class PartialProblem(SpacePair):
         """
 
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
-        """Return zeros (B, n, m), and False (B,): no swap of two pairs lowers a linear objective."""
+        """Return no direction, zeros (B, n, m), and False (B,): swaps of pairs do not lower a linear objective."""
         return torch.zeros_like(state.unit_plan), torch.zeros_like(min_decrease, dtype=torch.bool)
 
     @abstractmethod
@@ -206,7 +206,7 @@ class PartialProblem(SpacePair):
         """
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost and its factor alpha for C++ steps; None unless GW with the loss t²."""
+        """Return metrics, linear cost M or None, and alpha of alpha <M, p>, for C++; None unless GW with loss t²."""
         return None
 
     def gap_scale(self) -> Tensor:

@@ -63,8 +63,8 @@ class PartialConicItem:
         """Return the pair (P, Q) with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
 
         Rows of P and columns of Q without mass are taken from `default`. If P 1 ≤ a and Qᵀ 1 ≤ b before, no entry
-        decreases, nor does the overlap Σ g min(P_ij P'_i'j', Q_ij Q'_i'j') with any lift (P', Q'). lift, default: P and
-        Q.
+        decreases, nor does the overlap Σ g min(P_ij P'_i'j', Q_ij Q'_i'j'), g of `pair_gains`, with any lift (P', Q').
+        lift, default: (P, Q).
         """
         p1, q2 = lift[0].sum(1, keepdims=True), lift[1].sum(0)
         P, Q = np.where(p1 > 0, lift[0], default[0]), np.where(q2 > 0, lift[1], default[1])

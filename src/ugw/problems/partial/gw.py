@@ -108,7 +108,7 @@ class PartialGW(PartialProblem):
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost and its factor alpha for C++ steps; None unless the loss is t²."""
+        """Return metrics, linear cost M or None, and alpha of alpha <M, p>, for C++; None unless the loss is t²."""
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
             return None
@@ -134,9 +134,9 @@ class PartialGW(PartialProblem):
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
     def unrestricted_objective(self, plan: Tensor) -> Terms:
-        """Return the terms of the paper's TV⊗ functional, eq. (8.3), (B,) each, of any plan (B, n, m) with its mass.
+        """Return the terms of the TV⊗ functional, eq. (8.3), (B,) each, of any plan (B, n, m), not scaled to mass 1.
 
-        Where p1 ≤ a and p2 ≤ b they are those of F.
+        Where p1 ≤ a and p2 ≤ b the terms are those of the objective F of solves.
         """
         state = self.state_of_plan(plan / self.mass_unit.to(plan.dtype)[:, None, None])
         sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True)
