@@ -117,7 +117,7 @@ class ResultMatrix:
                     target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
-        """Write the results of a block into the matrices, and append its failures to `failures`.
+        """Write the results of a block into the matrices, and append texts about its failures to `self.failures`.
 
         columns: arrays of the solved pairs, by name; failures: (position in the block, error message) of the others.
         """
@@ -176,7 +176,7 @@ class ResultMatrix:
         return {"value": value, "status": debiased_codes(tensors[0], tensors[1], tensors[2:]).numpy()}
 
     def _distances(self, columns: Columns) -> object:
-        """Return the distances (n, m) for "cgw" and "gw", or None if the values are not powers of a distance."""
+        """Return the distances (n, m): roots of the values, for "cgw" and "gw"; None if these are no known metric."""
         name = self.job.method.name
         if name == "cgw":
             flags = columns["is_metric"][~np.isnan(columns["is_metric"])]

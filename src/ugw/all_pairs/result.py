@@ -118,7 +118,7 @@ class PairwiseResult(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the result whose `to_arrays` returned these arrays."""
+        """Return the `PairwiseResult` stored in arrays that `to_arrays` made; raise if some are missing or misfit."""
         facts = from_json_array(arrays["facts"])
         names = tuple(None if side is None else tuple(side) for side in facts["names"])
         tables: dict[str, Any] = {name: arrays.get(name) for name in _TABLES}

@@ -12,9 +12,9 @@ from ..kernels.cpu import native
 
 
 def show_config() -> dict[str, str]:
-    """Return the versions of ugw and the packages it uses, and which backends are available, by name.
+    """Return the versions of ugw and the packages it uses, and which backends are available, as texts by name.
 
-    compiled: the instruction set of the compiled CPU loop, or why there is none; triton: its version; cuda: the device;
+    compiled: the instruction set of the C++ library, or why it is not used; triton: its version; cuda: the device;
     threads: the number that torch uses. Please include it in bug reports.
 
     >>> import ugw

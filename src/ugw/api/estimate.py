@@ -177,7 +177,7 @@ class MemoryModel:
         return API_CONFIG.memory.streaming * 8 * (self.n + self.m) * (max(self._ranks()) + 3)
 
     def _ranks(self) -> tuple[int, int]:
-        """Return `ranks`, or `suggested_rank` for both spaces if it is None."""
+        """Return the ranks of the metrics of x and y: `ranks`, or `suggested_rank` for both if it is None."""
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
     @property
@@ -187,12 +187,12 @@ class MemoryModel:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether the compiled CPU library also makes the steps from there."""
+        """Whether the C++ library makes the search for initial plans and all steps from the one found."""
         return self._has_compiled_search and self._has_compiled_sums
 
     @property
     def _has_compiled_sums(self) -> bool:
-        """Whether the compiled CPU library sums a factorized loss, one term after the other."""
+        """Whether the C++ library sums a factorized loss, one term after the other: small float64 problems on a CPU."""
         is_small = self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps
         return is_small and self.device.type == "cpu" and native.is_available()
 

@@ -251,9 +251,9 @@ def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Resu
 
 
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
-    """Return the arrays of plan.npz by name: the plan (n, m) and its marginals (n,), (m,).
+    """Return the arrays of plan.npz: "plan" (n, m), "source_marginal" (n,) and "target_marginal" (m,).
 
-    A plan too large to store is replaced by the k largest entries of its rows, partners (columns) and masses (n, k).
+    For a plan too large to store "masses" and "partners" (columns), (n, k), hold the k largest entries of its rows.
     """
     marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":

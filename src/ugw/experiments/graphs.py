@@ -84,7 +84,10 @@ class GraphMatching:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Title, mass, fractions, unmatched nodes (number), value, distortion, convergence, by name, for JSON."""
+        """Title, mass, fractions, number of unmatched nodes, value, distortion and convergence, for a JSON file.
+
+        Keys: title, mass, received (by part), part_to_part, discarded_nodes, value, distortion, converged.
+        """
         return {
             "title": self.title,
             "mass": self.mass,

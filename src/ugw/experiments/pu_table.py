@@ -21,11 +21,11 @@ TITLES = {"init": "Init", "pgw": "PGW", "ugw": "UGW", "ugw-2": "UGW (2)", "ugw-8
 def table_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
     """Return a row for each task and each method of `METHODS`: a dict with its numbers, in percent, on the test folds.
 
-    A row has mean accuracy and its standard deviation `std`; for UGW log2 of the selected rhos, mass and convergence;
-    and if the paper has the task, its two numbers and the difference. results: as `pu.run` returns them, by task name;
-    folds: number of test folds, the first ones, before the validation folds.
-    ugw: the pair of rhos with the best accuracy on the task's validation folds; ugw-2: `LARGEST_LOG_RHOS`, as in the
-    paper's table; ugw-8: one pair for all tasks with the same two kinds of features. Ties: the larger rhos.
+    A row has task, method, accuracy (mean) and std; for UGW log2_rho of the selected rhos, mass and converged, no
+    percentages; and if the paper has the task, paper, paper_std and difference. results: as `pu.run` returns them, by
+    task name; folds: number of test folds, the first ones, before the validation folds. ugw: the pair of rhos with the
+    best accuracy on the task's validation folds; ugw-2: `LARGEST_LOG_RHOS`, as in the paper's table; ugw-8: one pair
+    for all tasks with the same two kinds of features. Ties: the larger rhos.
     """
     rows = []
     shared = {key: _best_shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}

@@ -175,7 +175,7 @@ def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
 
 
 def starts_of_linear_programs(problem: SpacePair) -> Tensor:
-    """Return random anchor plans, then vertices of the transport polytope, (B, S, n, m), of mass 1."""
+    """Return random anchor plans, then vertices of the transport polytope, (B, S, n, m), of mass 1, S in all."""
     config = INITIALIZER_CONFIG
     plans = random_anchor_plans(problem, config.n_random_starts), vertex_plans(problem, config.n_vertex_starts)
     return torch.cat(plans, dim=1)

@@ -80,10 +80,10 @@ class GibbsKernel(Protocol):
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), eqs. (4.1) and (4.3).
 
-        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`. Each
-        iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and adds t
-        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1) each,
-        1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow give NaN.
+        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi and gamma.
+        Each iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and
+        adds t to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1)
+        each, 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow give NaN.
         """
         ...
 
@@ -116,8 +116,8 @@ class LogDomainIterations:
     ) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), in the log domain: no underflow.
 
-        Returns the last gamma and the changes of phi = f/eps and gamma in the last iterations, as an `IterationResult`.
-        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi = f/eps and
+        gamma. dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
@@ -246,10 +246,10 @@ class StabilizedKernel(LogKernel):
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), with the stored matrix K.
 
-        Returns the last gamma and the changes of phi = f/eps and gamma in the last iterations, as an `IterationResult`.
-        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
-        The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
-        marginals are then u·(K v) and v·(Kᵀ u).
+        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi = f/eps and
+        gamma. dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). The
+        iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose marginals
+        are then u·(K v) and v·(Kᵀ u).
         """
         minus = -dampings[0], -dampings[1]
         base_a = torch.addcmul(self.alpha, minus[0], self.offset_a).neg_()

@@ -118,7 +118,7 @@ class Barycenter(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the `Barycenter` whose `to_arrays` returned these arrays."""
+        """Return the `Barycenter` stored in arrays that `to_arrays` made; raise if arrays are missing or do not fit."""
         space = Space(
             metric=DenseMetric(torch.from_numpy(arrays["distances"])),
             weight_tensor=torch.from_numpy(arrays["weights"]),

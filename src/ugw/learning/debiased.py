@@ -144,7 +144,7 @@ class Debiased(BatchedResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the `Debiased` whose `to_arrays` returned these arrays."""
+        """Return the `Debiased` stored in arrays that `to_arrays` made; raise if arrays are missing or do not fit."""
         parts = [Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS]
         value, codes = torch.from_numpy(arrays["value"]), torch.from_numpy(arrays["codes"])
         if value.ndim > 1 or codes.shape != (max(1, value.numel()),):

@@ -51,17 +51,17 @@ def matching(
     lines: int = 80,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw two clouds side by side, with lines from some points to the point that receives most of their mass.
+    """Draw two clouds side by side, with lines from some points of both to the point that shares most mass with them.
 
     result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3), or Spaces with such points. If one
     cloud has three dimensions, the other is drawn in the plane z = 0. The second cloud is moved below or beside the
     first; no distance changes. `align_points` also rotates it. Returns the axes.
 
-    The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
-    pair ((n,), (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest
-    plan entry, darker for larger entries. With `labels`, a pair of integers ((n,), (m,)), classes have colors and
-    lines between different classes are red; without them the first cloud is colored along its longest direction
-    and the plan transfers the colors to the second.
+    The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the pair ((n,),
+    (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest plan entry,
+    darker for larger entries. With `labels`, a pair of integers ((n,), (m,)), classes have colors and lines between
+    different classes are red; without them the first cloud is colored along its longest direction and the plan
+    transfers the colors to the second.
 
     >>> import numpy as np
     >>> points = np.random.default_rng(0).normal(size=(30, 2))

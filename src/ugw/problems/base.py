@@ -183,7 +183,7 @@ class Problem(SpacePair):
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost and optimal-mass formula for C++ steps; None unless UGW with stored plans, t²."""
+        """Return metrics, linear cost M or None, `MassRule` for C++ steps; None unless UGW with stored plans and t²."""
         return None
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:

@@ -322,7 +322,7 @@ class CGW(Problem):
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,), R = rho1 + rho2: log of the factor by which masses scale <w, G w>."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,), R = rho1 + rho2: the log of what masses multiply overlaps by."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 

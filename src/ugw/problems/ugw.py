@@ -101,7 +101,7 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost and optimal-mass formula for C++ steps; None if the loss is not t²."""
+        """Return metrics, linear cost M or None, and `MassRule` for C++ steps; None if the loss is not t²."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)

@@ -136,7 +136,7 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (local cost, divergences, mass) of a plan (B, n, m) of mass 1; is_product is unused."""
+        """Return the `PlanState` (local cost, KL terms, mass) of a plan (B, n, m) of mass 1; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:

@@ -22,10 +22,10 @@ from .views import View
 def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
     """Return the data of a report page as values of JSON types by name, for its script page.js.
 
-    They are lists of points of each side (positions, labels, matches, masses, colors), the pairs to draw, the mass of
-    the plan, flags about the layout, and convergence curves. A list has the drawn points of the side, at most `limit`,
-    then points that are only ends of matches; indices are positions in these lists.
-    views: of both spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None.
+    "sides": a dict for each space with lists of points (positions, labels, matches, masses, colors); "pairs" to draw;
+    "mass" of the plan; flags about the layout; "curves" of convergence. A list has the drawn points of the side, at
+    most `limit`, then points that are only ends of matches; indices are positions in these lists. views: of both
+    spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None.
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side) for side in result.marginals]

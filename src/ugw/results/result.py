@@ -114,9 +114,10 @@ class Result(BatchedResultBase):
 
     @property
     def potentials(self) -> tuple[Any, Any]:
-        """f (n,), g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m(q) eps)), cost at q and m(q) the mass of q = `plan_pair[1]`.
+        """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m(q) eps)); cost and mass m(q) are those of the plan q.
 
-        In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has potentials.
+        q is `plan_pair[1]`. In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has
+        potentials.
         """
         if self.tensors.potentials is None or bool(torch.isnan(self.tensors.potentials[0]).all()):
             raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")

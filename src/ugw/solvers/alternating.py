@@ -188,9 +188,9 @@ def advance(
 ) -> tuple[Iterate, loop.Report | None]:
     """Return the iterate after one step (plan, potentials, controls of the next step), and the report of the step.
 
-    The report has status codes and numbers (objective, change, residual, ...), (B,) each; it is None if `is_checked` is
-    False, except in runs with proximal steps. n_rounds: rounds of `iterations_per_check` Sinkhorn iterations, None to
-    iterate to a tolerance.
+    The report has status codes, objective, change, residual and, in monitored runs, relaxed objective and mass, (B,)
+    each; it is None if `is_checked` is False, except in runs with proximal steps. n_rounds: rounds of
+    `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
@@ -283,7 +283,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled where just the inner residual is too large."""
+    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled where only the inner residual is large."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier

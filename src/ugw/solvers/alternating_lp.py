@@ -118,7 +118,10 @@ def _write_entries(
 
 
 def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.Report]:
-    """Return the last two lifts (P, Q) after one step of every item, and the status codes and numbers of the step."""
+    """Return the last two lifts (P, Q) after one step of every item, and its report: status and (B,) numbers.
+
+    The numbers are objective, relaxed objective, change, residual (relative gap) and mass.
+    """
     problem = context.problem
     lifts = iterate.lifts.cpu().numpy().copy()
     steps = []

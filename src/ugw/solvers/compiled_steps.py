@@ -60,7 +60,7 @@ class _CompiledOutcome(loop.Outcome):
     history: Tensor = field(kw_only=True)
 
     def table(self) -> Tensor:
-        """Return objective, relaxed objective, change, residual, mass of steps, (B, steps, 5), NaN once an item ended."""
+        """Return objective, relaxed objective, change, residual, mass of steps, (B, steps, 5), NaN after the last."""
         return self.history
 
 

@@ -147,7 +147,7 @@ def descend_by_swaps(problem: Any, plans: Tensor, min_decrease: Tensor, max_swap
 
 
 def _report(step: Step) -> loop.Report:
-    """Return a step's status, objective (also as relaxed), L1 change, relative gap (as residual), mass as a `Report`."""
+    """Return a `Report` of a step: status, objective (also as relaxed), L1 change, relative gap as residual, mass."""
     numbers = {
         "objective": step.objective,
         "relaxed": step.objective,  # there is only one plan

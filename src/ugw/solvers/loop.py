@@ -114,10 +114,10 @@ def iterate(
 ) -> Outcome:
     """Repeat `state, report = step(context, state)` until no item is RUNNING; return state, status, n_iter and trace.
 
-    report: a `Report`, the status and the diagnostics (objective, change, ...) of the step.
-    The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
-    batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
-    problem) and `state` have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.
+    report: a `Report`, the status and the diagnostics (such as the objective) of the step, by name. The state of an
+    item is fixed at the step that ended it, so its result does not depend on the other items of the batch; it costs no
+    more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the problem) and `state`
+    have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.
     """
     items = torch.arange(len(state.residual), device=state.residual.device)  # the items that the tensors hold now
     is_running = torch.ones_like(items, dtype=torch.bool)

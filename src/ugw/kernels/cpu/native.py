@@ -350,7 +350,7 @@ def strided_matrices(tensor: Tensor | None) -> _Strided:
 
 
 def strided_vectors(tensor: Tensor) -> _Strided:
-    """Return address and strides of vectors (B, n)."""
+    """Return address and strides of vectors (B, n); strides of items and entries, in numbers."""
     item, col = tensor.stride()
     return _Strided(tensor.data_ptr(), item, 0, col)
 
@@ -362,7 +362,7 @@ def kernel_addresses(kernel: Any) -> ConicKernel:
 
 
 def rows_of_matrices(tensor: Tensor | None) -> Rows:
-    """Return address and strides of matrices (B, n, stride), or of one (n, stride) for all items; null for None."""
+    """Return address, item and row stride (in numbers) of matrices (B, n, stride) or (n, stride); null for None."""
     if tensor is None:
         return Rows(None, 0, 0)
     return Rows(tensor.data_ptr(), 0 if tensor.ndim == 2 else tensor.stride(0), tensor.stride(-2))

@@ -106,7 +106,7 @@ class PartialConicItem:
             return float((gains * np.minimum(p[:, None] * p2, q[:, None] * q2)).sum())
 
         def self_overlap_at(t: float) -> float:
-            """Return the overlap of (1 − t) start + t end with itself."""
+            """Return Σ gains_kl min(p_k p_l, q_k q_l), (p, q) the lift (1 − t) start + t end at the pairs s."""
             p, q = (1.0 - t) * P + t * P2, (1.0 - t) * Q + t * Q2
             return overlap(p, q, p, q)
 
