@@ -156,7 +156,11 @@ def pair_seconds(options: Options) -> tuple[float, float]:
 
 
 def _solve_kind(options: Options) -> str:
-    """Return how pairs are solved with these options, "entropic", "hard", ..., a key of the config's pair_seconds."""
+    """Return how pairs are solved with these options, as a key of the config's `pair_seconds`.
+
+    It is "entropic", "sharp" (eps = 0), "hard" (both marginals), "general loss", "partial", "conic", "conic, general
+    loss" or "linear programs".
+    """
     if "cone" in options:
         cone = parse_loss(options["cone"], 1.0) if isinstance(options["cone"], str) else options["cone"]
         if isinstance(cone, PartialTransport):

@@ -32,9 +32,11 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
     """Return the rho, the same for both sides, at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
 
     It solves for several rho, on a few representative points first and then on all points. If the share jumps over
-    `kept` as rho grows, it returns the rho whose share is closest and warns. eps: a number ≥ 0, an array (B,),
-    `ugw.relative(share)`, or "auto", which is `relative(1e-2)`. Returns a number, or an array (B,) for a batch of
-    spaces.
+    `kept` as rho grows, it returns the rho whose share is closest and warns; if no rho comes near, it raises
+    InputError.
+
+    eps: a number ≥ 0, an array (B,), `ugw.relative(share)`, or "auto", which is `relative(1e-2)`. Returns a number, or
+    an array (B,) for a batch of spaces.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)

@@ -183,7 +183,8 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
         """Return points (k, ·) of one side, 0 for X and 1 for Y, projected to the space of the opposite side, (k, ·).
 
-        data: an array or an AnnData, or the fitted Space for all its points; name: "X" or "Y", for errors.
+        Raises InputError if that side has no points. data: an array or an AnnData, or the fitted Space for all its
+        points; name: "X" or "Y", for errors.
         """
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_

@@ -69,7 +69,7 @@ def relative_change(state: Any, other: Any) -> Tensor:
 
 
 def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after_ij / before_ij), (B,), over the positive entries of two plans (B, n, m).
+    """Return the largest log(after_ij / before_ij), (B,), of two plans (B, n, m); entries that are 0 in one count as 0.
 
     Of an `ImplicitPlan` only evenly spaced rows are compared. log_a: (B, n), log_b: (B, m), log weights.
     """
@@ -80,7 +80,7 @@ def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Ten
 
 
 def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the root mean square (B,) of the finite entries of a cost, weighted by a⊗b, in float64."""
+    """Return the root mean square (B,) of a cost, weighted by a⊗b, in float64; infinite entries count as 0."""
     if not isinstance(cost, Tensor):
         return implicit_operations.cost_rms(cost, log_a, log_b)
     largest = cost.abs().amax(dim=(1, 2), keepdim=True)

@@ -65,7 +65,7 @@ ITEM_SETTINGS = (
 def prepare_run(
     problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
 ) -> tuple[Any, RunSettings]:
-    """Return the initial plan with its cost and objective terms (state), and tolerances, entropies, ... of the run.
+    """Return the initial plan with its cost and objective terms (state), and the `RunSettings`: tolerances, entropies.
 
     unit_plan: (B, n, m), of mass 1; options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if
     there was one, NaN for items that made no step in it.

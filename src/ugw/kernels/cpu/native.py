@@ -356,7 +356,7 @@ def strided_vectors(tensor: Tensor) -> _Strided:
 
 
 def kernel_addresses(kernel: Any) -> ConicKernel:
-    """Return the addresses of the factors of a `StoredKernel`, and their rank; the kernel must outlive this record."""
+    """Return addresses of the factors left and right (or null) of a `StoredKernel`, to be kept alive, and the rank."""
     right = None if kernel.right is None else kernel.right.data_ptr()
     return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)
 
