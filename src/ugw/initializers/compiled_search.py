@@ -183,7 +183,7 @@ def search_tables(
 
 
 def _search_values(names: tuple[str, ...], options: AlternateMin) -> list[float]:
-    """Return the thresholds and options of a search in the order of `names`, the fields of the C++ `SearchConfig`."""
+    """Return thresholds and options of a search for initial plans, in the order of `names`, the C++ `SearchConfig`."""
     proximal = options.proximal
     of_search: dict[str, Any] = {
         **thresholds(),

@@ -189,7 +189,7 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan (B, n, m), of mass 1, for a cost, the problem's rhos and `_start_eps`."""
+    """Return the entropic transport plan (B, n, m), of mass 1, for a cost, the rhos and at least the problem's eps."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     config = INITIALIZER_CONFIG
     sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)

@@ -44,9 +44,8 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
 def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients dV/da (B, n), dV/db (B, m) and dV/dmass (B,) of the value V of a partial problem.
 
-    state: of a plan at which Frank–Wolfe has converged; mass: that of `Mass`, dV/dmass is 0 for TV. dV/da and dV/db are
-    the multipliers (≤ 0) of p1 ≤ a and p2 ≤ b in the linear program at the plan, for TV plus 2 rho1 m(a) and 2 rho2
-    m(b).
+    state: of a plan at which Frank–Wolfe has converged; mass: that of `Mass`, dV/dmass is 0 for TV. The others are the
+    multipliers (≤ 0) of p1 ≤ a and p2 ≤ b in the linear program at the plan, for TV plus 2 rho1 m(a), 2 rho2 m(b).
     """
     slope = problem.gradient(state) * problem.mass_unit.to(state.unit_plan.dtype)[:, None, None]
     u, v, w = exact.partial_multipliers(slope, *problem.unit_weights, problem.fixed_mass)

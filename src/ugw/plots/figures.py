@@ -297,7 +297,8 @@ def colored_graph(
 ) -> Axes:
     """Draw a graph with colored nodes, and return the axes.
 
-    colors: (n,) numbers or (n, 3) RGB; shares: (n,), relative areas of the nodes; pos: (n, 2), `layout` for None.
+    colors: (n,) numbers or (n, 3) RGB; shares: (n,), relative areas of the nodes, equal for None; pos: (n, 2), `layout`
+    for None.
 
     >>> import networkx, numpy as np
     >>> axes = colored_graph(networkx.path_graph(5), np.arange(5.0))

@@ -35,7 +35,10 @@ class PenaltyWeights(BatchRecord):
         return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
 
     def weighted_sum(self, kls: Tensor) -> Tensor:
-        """Return Σ_k each_k (kls_k − log_references_k), (B,), each = (rho1, rho2, eps). kls: (B, 3), at mass 1."""
+        """Return Σ_k each_k (kls_k − log_references_k), (B,), for the kls (B, 3) of a plan of mass 1.
+
+        each: (rho1, rho2, eps), 0 for inf; log_references: log masses of a, b and a⊗b.
+        """
         return (self.each * (kls - self.log_references)).sum(1)
 
 

@@ -107,8 +107,8 @@ class Result(BatchedResultBase):
     def marginal_error(self) -> Any:
         """Relative L1 violation of the constraints on the marginals, a number or (B,).
 
-        It is the larger distance of a hard marginal from its weights, 0 if none is hard. For TV and Mass it is the
-        excess of the marginals over the weights plus the deviation from a given mass.
+        It is the larger distance of a hard marginal from its weights, both scaled to mass 1, 0 if none is hard. For TV
+        and Mass it is the excess of the marginals over the weights plus the deviation from a given mass, over the mass.
         """
         return self._to_user(self.tensors.marginal_error)
 

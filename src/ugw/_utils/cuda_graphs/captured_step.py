@@ -241,8 +241,7 @@ class StepGraph:
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
     """Return (3,), float64: are all diagnostics of the report finite (1 or 0), then the `_summary` of the state `new`.
 
-    The summary is the share of items whose next step needs more inner iterations than usual, and the most rounds
-    needed.
+    The summary is the share of items that need more inner iterations than usual next, and the most rounds of these.
     """
     is_finite = torch.stack(list(report.diagnostics.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])

@@ -38,7 +38,7 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def tolerance(self) -> Tensor:
-        """The `error` that was asked for in each item, (B,)."""
+        """The largest absolute `error` that was asked for in each item, (B,)."""
         return torch.cat([part.tolerance for part in self.parts])[self.part_index]
 
     @property

@@ -68,7 +68,7 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Return pairs (values of g, infinity mask), as `_evaluate_block`, for successive rows of Dx; cached if one."""
+        """Return pairs (values of g, mask of infinite ones or None) for successive rows of Dx; cached if one."""
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)

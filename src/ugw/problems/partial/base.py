@@ -226,7 +226,10 @@ class PartialProblem(SpacePair):
         return rounding * largest / self.gap_scale()
 
     def marginal_error(self, state: PartialPlanState) -> Tensor:
-        """Return (Σ (p1 − a)_+ + Σ (p2 − b)_+ + |m(p) − fixed mass|) over `target_mass`, (B,), for a state."""
+        """Return (Σ (p1 − a)_+ + Σ (p2 − b)_+ + |m(p) − fixed mass|) / mass, (B,), at a state, no third if free.
+
+        mass: the fixed mass, or the largest possible one if the mass of plans is free.
+        """
         error = torch.zeros_like(state.mass) if self.fixed_mass is None else (state.mass - self.fixed_mass).abs()
         for marginal, weights in zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True):
             error = error + (marginal - weights).clamp(min=0.0).sum(1).double()
