@@ -13,37 +13,68 @@ from ..solvers.compiled_frank_wolfe import CompiledSteps, has_compiled_steps
 from ..solvers.frank_wolfe import FrankWolfe, descend_by_swaps
 from .config import INITIALIZER_CONFIG
 from .plans import anchor_orders, north_west_corner
-from .successive_halving import best_candidates, pick_plans, split_candidates
+from .successive_halving import Round, best_candidates, pick_plans, successive_halving
 
 
 def swapped_vertices(problem: PartialGW) -> Tensor:
-    """Return the best plans (B, S, n, m), of mass 1, to which swaps lead from many vertices.
+    """Return the best plans (B, S, n, m), of mass 1, to which swaps and linear steps lead from many vertices.
 
-    problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders`.
+    problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders` and
+    improved by swaps. Then, as long as candidates remain, a step of Frank–Wolfe and swaps improve the best of them.
     Plans of equal objective count as one: an item with fewer of them repeats its best.
     """
-    config = INITIALIZER_CONFIG
+    config, descent = INITIALIZER_CONFIG, _SwapDescent(problem)
     rows, cols = anchor_orders(problem, config.n_swapped_vertices)
-    gap_scale, tol = problem.gap_scale(), problem.gap_resolution().clamp(min=FrankWolfe().tol)
-    steps = CompiledSteps(problem, gap_scale, tol) if has_compiled_steps(problem) else None
-    items, (n, m) = torch.arange(problem.batch, device=rows.device), (rows.shape[2], cols.shape[2])
-    plans, values = problem.product[:, None][:, :0], problem.eps[:, None][:, :0]
-    # Not more plans at a time than fit into a cache: only the best are kept.
-    for group, _ in split_candidates(torch.arange(rows.shape[1]).expand(problem.batch, -1), (n, m)):
-        first, last = int(group[0, 0]), int(group[0, -1]) + 1
-        index = items.repeat_interleave(last - first)
-        orders = rows[:, first:last].flatten(0, 1), cols[:, first:last].flatten(0, 1)
-        if steps is not None:
-            more, of_more = steps.take(index).swap_from_vertices(*orders, config.max_swaps)
-        else:
-            repeated = problem.take(index)
-            vertices = north_west_corner(repeated, *orders)
-            more, of_more = descend_by_swaps(repeated, vertices, (gap_scale * tol)[index], config.max_swaps)
-        plans = torch.cat([plans, more.unflatten(0, (problem.batch, -1))], dim=1)
-        values = torch.cat([values, of_more.view(problem.batch, -1)], dim=1)
-        index = _best_different(values, config.n_swapped_survivors)
-        plans, values = pick_plans(plans, index), values.gather(1, index)
-    return plans
+    plans, values = descent.from_vertices(rows, cols)
+    for count in config.swapped_survivors:
+        index = _best_different(values, count)
+        plans, steps = pick_plans(plans, index), FrankWolfe(max_iter=1)
+        stepped, _ = successive_halving(problem, plans, (Round(steps),))
+        plans, values = descent.from_plans(stepped)
+    return pick_plans(plans, _best_different(values, config.swapped_survivors[-1]))
+
+
+class _SwapDescent:
+    """Swaps of the candidates of a balanced problem, by the compiled library where it can be used."""
+
+    def __init__(self, problem: PartialGW) -> None:
+        """Prepare the compiled arrays of the problem."""
+        gap_scale, tol = problem.gap_scale(), problem.gap_resolution().clamp(min=FrankWolfe().tol)
+        self._problem, self._min_decrease = problem, gap_scale * tol
+        self._steps = CompiledSteps(problem, gap_scale, tol) if has_compiled_steps(problem) else None
+
+    def from_vertices(self, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, S, n, m) after swaps, from vertices by the north-west corner rule, and objectives (B, S).
+
+        rows: (B, S, n), cols: (B, S, m), the orders of the points.
+        """
+        count = rows.shape[1]
+        index, orders = self._items(count), (rows.flatten(0, 1), cols.flatten(0, 1))
+        if self._steps is None:
+            plans = north_west_corner(self._problem.take(index), *orders)
+            return self.from_plans(plans.unflatten(0, (-1, count)))
+        return _unflatten(self._steps.take(index).swap_from_vertices(*orders), count)
+
+    def from_plans(self, plans: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, S, n, m) of mass 1 after swaps, and their objectives (B, S)."""
+        count = plans.shape[1]
+        index = self._items(count)
+        if self._steps is None:
+            repeated = self._problem.take(index)
+            state = repeated.state_of_plan(plans.flatten(0, 1))
+            state, _ = descend_by_swaps(repeated, state, self._min_decrease[index])
+            return _unflatten((state.unit_plan, repeated.objective(state).total), count)
+        return _unflatten(self._steps.take(index).swap_from_plans(plans.flatten(0, 1)), count)
+
+    def _items(self, count: int) -> Tensor:
+        """Return the item of each plan, (B·count,), where each item has `count` plans."""
+        return torch.arange(self._problem.batch, device=self._min_decrease.device).repeat_interleave(count)
+
+
+def _unflatten(results: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+    """Return plans (B·count, n, m) and objectives (B·count,) with `count` plans for each of B items."""
+    plans, values = results
+    return plans.unflatten(0, (-1, count)), values.view(-1, count)
 
 
 def _best_different(values: Tensor, count: int) -> Tensor:
