@@ -1,18 +1,23 @@
 // Swaps of two pairs, the counterpart of problems/partial/swaps.py: the plan moves `amount` from (i, j) and (k, l) to
 // (i, l) and (k, j), which changes the objective by amount·(slope + amount·curvature).
 
-// One plan with its gradient, and a list of its positive entries. Between all entries e = (i, j) and f = (k, l) of the
-// list, `slopes` has G_il + G_kj − G_ij − G_kl for the gradient G, and `curvatures` −2 (Dx_ii + Dx_kk − 2 Dx_ik)
-// (Dy_jj + Dy_ll − 2 Dy_jl). Both are symmetric. Entries of a mass up to `min_mass` are rounding errors and not listed.
+// One plan with its gradient G, and a list of its positive entries. For the entries e = (i, j) and f = (k, l) of the list,
+// `slopes` has G_il + G_kj − G_ij − G_kl, and `curvatures` −2 (Dx_ii + Dx_kk − 2 Dx_ik)(Dy_jj + Dy_ll − 2 Dy_jl). Both are
+// symmetric, and row e begins with the block of LANES columns that contains the diagonal: `first_column(e)`. Entries of a
+// mass up to `min_mass` are rounding errors and not listed.
 struct SwapEntries {
     int n, m, count, n_positive;
     Matrix dx, dy, plan, gradient;
     double min_mass;
-    Matrix slopes, curvatures;
-    double *masses, *changes, *row_factors, *col_factors, *entry_row_factors, *entry_col_factors;
+    Matrix slopes, curvatures, changes;  // between entries
+    Matrix lowest_changes;               // (entries, LANES), of the blocks of each row of `changes`
+    Matrix transposed;                   // gradientᵀ
+    double *masses, *gradients, *diagonals_x, *diagonals_y;  // of the entries and their points
+    double *row_factors, *col_factors, *entry_row_factors, *entry_col_factors;
     int *rows, *cols, *places;  // places: (n, m), where an entry of the plan stands in the list, −1 for nowhere
 
     static int max_count(int n, int m) { return 2 * (n + m); }
+    static int first_column(int e) { return e / LANES * LANES; }
     // A swap adds up to two entries before it removes one.
     static int capacity(int n, int m) { return pad(max_count(n, m) + 2); }
 
@@ -20,9 +25,11 @@ struct SwapEntries {
         n = n_rows;
         m = n_cols;
         const int size = capacity(n, m);
-        slopes = arena.take_matrix(size, size);
-        curvatures = arena.take_matrix(size, size);
-        for (double** values : {&masses, &changes, &entry_row_factors, &entry_col_factors}) *values = arena.take(size);
+        for (Matrix* matrix : {&slopes, &curvatures, &changes}) *matrix = arena.take_matrix(size, size);
+        lowest_changes = arena.take_matrix(size, LANES);
+        transposed = arena.take_matrix(m, n);
+        for (double** values : {&masses, &gradients, &diagonals_x, &diagonals_y, &entry_row_factors, &entry_col_factors})
+            *values = arena.take(size);
         row_factors = arena.take(pad(n));
         col_factors = arena.take(pad(m));
         for (int** numbers : {&rows, &cols}) *numbers = reinterpret_cast<int*>(arena.take(size));
@@ -31,64 +38,71 @@ struct SwapEntries {
 
     static std::size_t memory(int n, int m) {
         const std::size_t size = capacity(n, m);
-        return 2 * size * size + 6 * size + pad(n) + pad(m) + pad(n * m);
+        return 3 * size * size + PADDING * size + std::size_t(m) * pad(n) + 8 * size + pad(n) + pad(m) + pad(n * m);
     }
 
-    // Compute the slopes and curvatures between entry e and all others: the rows of e.
-    void compute_rows(int e) {
-        const int i = rows[e], j = cols[e];
-        const double *dxi = dx.row(i), *dyj = dy.row(j), *gradient_row = gradient.row(i);
+    // Compute the row of entry e in `slopes` and `curvatures`, and with `columns` its column.
+    void update_entry(int e, bool columns) {
+        const int i = rows[e], j = cols[e], size = count, first = first_column(e);
+        const double *dxi = dx.row(i), *dyj = dy.row(j), *gradient_row = gradient.row(i), *gradient_col = transposed.row(j);
         const double own = gradient_row[j], dxii = dxi[i], dyjj = dyj[j];
-        double *slope_row = slopes.row(e), *curvature_row = curvatures.row(e);
-        for (int f = 0; f < count; ++f) {
-            const int k = rows[f], l = cols[f];
-            const double second_x = dxii + dx.row(k)[k] - 2.0 * dxi[k], second_y = dyjj + dy.row(l)[l] - 2.0 * dyj[l];
-            slope_row[f] = gradient_row[l] + gradient.row(k)[j] - own - gradient.row(k)[l];
-            curvature_row[f] = -2.0 * second_x * second_y;
+        const int *of_rows = rows, *of_cols = cols;
+        const double *own_gradients = gradients, *of_x = diagonals_x, *of_y = diagonals_y;
+        double* __restrict slope = entry_row_factors;
+        double* __restrict curvature = entry_col_factors;
+        for (int f = columns ? 0 : first; f < size; ++f) {
+            const int k = of_rows[f], l = of_cols[f];
+            slope[f] = gradient_row[l] + gradient_col[k] - own - own_gradients[f];
+            curvature[f] = -2.0 * (dxii + of_x[f] - 2.0 * dxi[k]) * (dyjj + of_y[f] - 2.0 * dyj[l]);
         }
+        for (int f = 0; columns && f < std::min(first + LANES, size); ++f) {
+            slopes.row(f)[e] = slope[f];
+            curvatures.row(f)[e] = curvature[f];
+        }
+        std::memcpy(slopes.row(e) + first, slope + first, sizeof(double) * (size - first));
+        std::memcpy(curvatures.row(e) + first, curvature + first, sizeof(double) * (size - first));
     }
 
-    // Compute the rows and columns of entry e.
-    void update_entry(int e) {
-        compute_rows(e);
-        for (int f = 0; f < count; ++f) {
-            slopes.row(f)[e] = slopes.row(e)[f];
-            curvatures.row(f)[e] = curvatures.row(e)[f];
-        }
+    // Write an entry of the plan to a position of the list.
+    void write_entry(int e, int i, int j) {
+        rows[e] = i;
+        cols[e] = j;
+        masses[e] = plan.row(i)[j];
+        gradients[e] = gradient.row(i)[j];
+        diagonals_x[e] = dx.row(i)[i];
+        diagonals_y[e] = dy.row(j)[j];
+        places[i * m + j] = e;
     }
 
     // List the first entries of the plan, at most `max_count`, with their slopes and curvatures.
     void list_entries() {
+        transpose(gradient, n, m, transposed);
         count = n_positive = 0;
         for (int i = 0; i < n; ++i)
             for (int j = 0; j < m; ++j) {
-                const bool is_positive = plan.row(i)[j] > min_mass;
-                n_positive += is_positive;
-                places[i * m + j] = is_positive && count < max_count(n, m) ? count : -1;
-                if (places[i * m + j] < 0) continue;
-                rows[count] = i;
-                cols[count] = j;
-                masses[count++] = plan.row(i)[j];
+                places[i * m + j] = -1;
+                if (!(plan.row(i)[j] > min_mass)) continue;
+                ++n_positive;
+                if (count < max_count(n, m)) write_entry(count++, i, j);
             }
-        std::fill(masses + count, masses + capacity(n, m), 0.0);
-        for (int e = 0; e < capacity(n, m); ++e) {  // entries that come later have mass 0 until then
-            std::fill(slopes.row(e), slopes.row(e) + slopes.stride, 0.0);
-            std::fill(curvatures.row(e), curvatures.row(e) + curvatures.stride, 0.0);
-            if (e < count) compute_rows(e);
+        // Positions behind the last entry have mass 0, and finite numbers, until they are written.
+        const int size = capacity(n, m);
+        std::fill(masses + count, masses + size, 0.0);
+        for (int e = 0; e < size; ++e) {
+            const int first = first_column(e);
+            std::fill(slopes.row(e) + first, slopes.row(e) + size, 0.0);
+            std::fill(curvatures.row(e) + first, curvatures.row(e) + size, 0.0);
+            if (e < count) update_entry(e, false);
         }
     }
 
     // Remove entry e from the list; the last one takes its place.
     void remove(int e) {
         places[rows[e] * m + cols[e]] = -1;
-        --count;
         --n_positive;
-        if (e != count) {
-            rows[e] = rows[count];
-            cols[e] = cols[count];
-            masses[e] = masses[count];
-            places[rows[e] * m + cols[e]] = e;
-            update_entry(e);
+        if (e != --count) {
+            write_entry(e, rows[count], cols[count]);
+            update_entry(e, true);
         }
         masses[count] = 0.0;
     }
@@ -103,33 +117,37 @@ struct SwapEntries {
             else
                 remove(place);
         } else if (mass > min_mass) {
-            rows[count] = i;
-            cols[count] = j;
-            masses[count] = mass;
-            places[i * m + j] = count;
             ++n_positive;
-            update_entry(count++);
+            write_entry(count++, i, j);
+            update_entry(count - 1, true);
         }
     }
 
-    // gradient += 4·amount·(Dx_i − Dx_k)(Dy_j − Dy_l)ᵀ, and the slopes with it.
+    // gradient += 4·amount·(Dx_i − Dx_k)(Dy_j − Dy_l)ᵀ, and all that is computed from it.
     void update_gradient(int i, int j, int k, int l, double amount) {
         const double *dxi = dx.row(i), *dxk = dx.row(k), *dyj = dy.row(j), *dyl = dy.row(l);
-        for (int p = 0; p < pad(n); p += LANES) store(row_factors + p, 4.0 * amount * (load(dxi + p) - load(dxk + p)));
-        for (int q = 0; q < pad(m); q += LANES) store(col_factors + q, load(dyj + q) - load(dyl + q));
-        for (int p = 0; p < n; ++p)
-            for (int q = 0; q < pad(m); q += LANES)
-                store(gradient.row(p) + q, load(gradient.row(p) + q) + row_factors[p] * load(col_factors + q));
-        for (int e = 0; e < count; ++e) {
-            entry_row_factors[e] = row_factors[rows[e]];
-            entry_col_factors[e] = col_factors[cols[e]];
+        double *of_row = row_factors, *of_col = col_factors, *entry_row = entry_row_factors, *entry_col = entry_col_factors;
+        const int size = count, width = pad(m), height = pad(n);
+        for (int p = 0; p < height; p += LANES) store(of_row + p, 4.0 * amount * (load(dxi + p) - load(dxk + p)));
+        for (int q = 0; q < width; q += LANES) store(of_col + q, load(dyj + q) - load(dyl + q));
+        for (int p = 0; p < n; ++p) {
+            double* row = gradient.row(p);
+            for (int q = 0; q < width; q += LANES) store(row + q, load(row + q) + of_row[p] * load(of_col + q));
         }
-        for (int e = 0; e < count; ++e) {
-            const double row_factor = entry_row_factors[e], col_factor = entry_col_factors[e];
-            double* slope_row = slopes.row(e);
-            for (int f = 0; f < pad(count); f += LANES)
-                store(slope_row + f, load(slope_row + f) - (load(entry_row_factors + f) - row_factor) *
-                                                               (load(entry_col_factors + f) - col_factor));
+        for (int q = 0; q < m; ++q) {
+            double* row = transposed.row(q);
+            for (int p = 0; p < height; p += LANES) store(row + p, load(row + p) + of_col[q] * load(of_row + p));
+        }
+        for (int e = 0; e < size; ++e) {
+            entry_row[e] = of_row[rows[e]];
+            entry_col[e] = of_col[cols[e]];
+            gradients[e] += entry_row[e] * entry_col[e];
+        }
+        for (int e = 0; e < size; ++e) {
+            const Vec row = broadcast(entry_row[e]), col = broadcast(entry_col[e]);
+            double* slope = slopes.row(e);
+            for (int f = first_column(e); f < size; f += LANES)
+                store(slope + f, load(slope + f) - (load(entry_row + f) - row) * (load(entry_col + f) - col));
         }
     }
 
@@ -150,46 +168,60 @@ struct SwapEntries {
         update_place(k, j);
     }
 
-    // Write the changes of the objective by swaps of entry e with the entries from `first` on, a multiple of LANES, and
-    // return the least.
-    double compute_changes(int e, int first) {
-        const double *slope_row = slopes.row(e), *curvature_row = curvatures.row(e);
-        const Vec mass = broadcast(masses[e]);
-        Vec least = {};
-        for (int f = first; f < pad(count); f += LANES) {
-            const Vec moved = min(load(masses + f), mass);
-            const Vec change = moved * (load(slope_row + f) + moved * load(curvature_row + f));
-            least = min(change, least);
-            store(changes + f, change);
+    // Compute the changes of the objective by swaps of all pairs of entries, and return the least.
+    double compute_changes() {
+        const int size = count;
+        const double* of_masses = masses;
+        Vec lowest = {};
+        for (int e = 0; e < size; ++e) {
+            const double *slope = slopes.row(e), *curvature = curvatures.row(e);
+            double* change = changes.row(e);
+            const Vec mass = broadcast(of_masses[e]);
+            Vec lowest_of_row = {};
+            for (int f = first_column(e); f < size; f += LANES) {
+                const Vec moved = min(load(of_masses + f), mass);
+                const Vec value = moved * (load(slope + f) + moved * load(curvature + f));
+                lowest_of_row = min(value, lowest_of_row);
+                store(change + f, value);
+            }
+            store(lowest_changes.row(e), lowest_of_row);
+            lowest = min(lowest_of_row, lowest);
         }
-        return -max_lanes(-least);
+        return -max_lanes(-lowest);
     }
 
     // The place of a swap of entries e and f among all swaps: the order in which the entries stand in the plan.
     std::pair<int, int> order(int e, int f) const {
-        return std::minmax(rows[e] * m + cols[e], rows[f] * m + cols[f]);
+        const int first = rows[e] * m + cols[e], second = rows[f] * m + cols[f];
+        return first < second ? std::pair<int, int>(first, second) : std::pair<int, int>(second, first);
     }
 
     // Find the swap that lowers the objective most; return its change, 0 if none lowers it by more than `min_decrease`.
     // Changes are compared in steps of min_decrease / levels; of equal ones the first in `order` is taken.
     double find_best(double min_decrease, double levels, int& best_e, int& best_f) {
-        double lowest_level = 0.0, lowest_change = 0.0;
-        const double step = min_decrease / levels;
-        for (int e = 0; e + 1 < count; ++e) {
-            const int first = (e + 1) / LANES * LANES;
-            if (!(compute_changes(e, first) < lowest_change + step)) continue;
-            for (int f = e + 1; f < count; ++f) {
-                if (!(changes[f] < lowest_change + step)) continue;
-                const double level = std::nearbyint(changes[f] / step);
-                if (level > lowest_level || (level == lowest_level && !(lowest_level < 0.0))) continue;
-                if (level == lowest_level && !(order(e, f) < order(best_e, best_f))) continue;
-                lowest_level = level;
-                lowest_change = changes[f];
-                best_e = e;
-                best_f = f;
+        constexpr int GROUP = 8;  // rows that are passed over together if they have no change as low
+        const double step = min_decrease / levels, least = compute_changes();
+        if (!(least < -min_decrease)) return 0.0;
+        const double lowest_level = std::nearbyint(least / step), limit = least + step;
+        double found = 0.0;
+        for (int begin = 0; begin < count; begin += GROUP) {
+            const int end = std::min(begin + GROUP, count);
+            Vec lowest = {};
+            for (int e = begin; e < end; ++e) lowest = min(load(lowest_changes.row(e)), lowest);
+            if (!(-max_lanes(-lowest) <= limit)) continue;
+            for (int e = begin; e < end; ++e) {
+                if (!(-max_lanes(-load(lowest_changes.row(e))) <= limit)) continue;
+                const double* change = changes.row(e);
+                for (int f = e + 1; f < count; ++f) {
+                    if (!(change[f] <= limit) || std::nearbyint(change[f] / step) != lowest_level) continue;
+                    if (found < 0.0 && !(order(e, f) < order(best_e, best_f))) continue;
+                    found = change[f];
+                    best_e = e;
+                    best_f = f;
+                }
             }
         }
-        return lowest_change < -min_decrease ? lowest_change : 0.0;
+        return found < -min_decrease ? found : 0.0;
     }
 
     // Make the best swap, again and again, at most `max_swaps` times; return the change of the objective, 0 for no swap.
