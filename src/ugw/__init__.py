@@ -146,7 +146,7 @@ _SUBMODULES = ("datasets", "errors", "estimators", "experiments", "plots", "repo
 
 
 def __getattr__(name: str) -> Any:
-    """Return the version, or import a public object or module on first access."""
+    """Return the version, or the public object or module `name`, imported on first access; raise if there is none."""
     from importlib import import_module
 
     if name == "__version__":

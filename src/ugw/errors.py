@@ -58,7 +58,7 @@ class Incomplete(RuntimeError):
     """
 
     def __init__(self, message: str, result: object = None) -> None:
-        """Store the message and the incomplete result."""
+        """Store the message and `result`, in which the missing values are NaN."""
         super().__init__(message)
         self.result = result
 

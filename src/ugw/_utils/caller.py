@@ -17,7 +17,7 @@ _ignores_convergence: ContextVar[bool] = ContextVar("ignores_convergence", defau
 
 
 def warn_at_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning whose location is the innermost line outside `ugw` and torch."""
+    """Issue a warning at the innermost line outside `ugw` and torch, unless it is a suppressed ConvergenceWarning."""
     if _ignores_convergence.get() and issubclass(category, ConvergenceWarning):
         return
     frame, level = sys._getframe(), 1
@@ -28,7 +28,7 @@ def warn_at_caller(message: str, category: type[Warning]) -> None:
 
 @contextmanager
 def convergence_warnings_ignored() -> Iterator[None]:
-    """Let this thread issue no ConvergenceWarning inside the `with` block; the caller reports the combined result.
+    """Suppress the ConvergenceWarnings of this thread inside the `with` block; the caller reports the combined result.
 
     The filters of `warnings`, which all threads share, do not change.
     """

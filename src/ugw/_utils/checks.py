@@ -160,8 +160,6 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
 def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Return an integer of any type as an int; raise InputError unless it is ≥ `minimum`, and ≤ `maximum` if given.
 
-    Callers go on with the int: integers of NumPy overflow, and expressions with them are no Python numbers.
-
     >>> check_whole_number("n", np.int8(100)) + 100
     200
     """

@@ -19,7 +19,7 @@ _lock = Lock()  # held while either of them is read or changed
 
 
 def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """Return the tensor make(*arguments), kept while among the 16 last used ones; callers must not write to it."""
+    """Return the tensor make(*arguments) from a cache of the 16 last used ones; callers must not write to it."""
     # Copying it to a GPU in every call would make the host wait.
     key = make, arguments, torch.is_inference_mode_enabled()
     with _lock:

@@ -119,10 +119,10 @@ def _rebuild(
     fields_of: Callable[[Any], list[tuple[str, Any]]],
     copies: dict[int, Any],
 ) -> Any:
-    """Return a copy of a record and of the records in it; a record that appears twice is copied once.
+    """Return a copy of a record with each tensor in it replaced by change(tensor).
 
-    change: gives the tensor that replaces a tensor; fields_of: gives names and values of the attributes to copy;
-    copies: the copies made so far, by the id of the original; extended in place.
+    fields_of: gives names and values of the attributes to copy; copies: those made so far, by the id of the original,
+    so that a record that appears twice is copied once; extended in place.
     """
     if isinstance(value, Tensor):
         return change(value)
@@ -138,7 +138,7 @@ def _rebuild(
 
 
 def leaves(value: Any) -> Iterator[Tensor]:
-    """Yield all tensors of a record, also those of cached properties; a tensor that appears twice is yielded twice."""
+    """Yield all tensors of a tensor, tuple or record, also those of cached properties, and repeated ones repeatedly."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple) or _is_record(value):
@@ -147,7 +147,7 @@ def leaves(value: Any) -> Iterator[Tensor]:
 
 
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """Return (structure, tensors) of a record without its cached properties.
+    """Return (structure, tensors) of a tensor, a tuple or a record (an object with `take`), without cached properties.
 
     The structure is hashable: shapes, dtypes and devices of the tensors, and all other values. Records with equal
     structures have their tensors in the same places. tensors: in the order of `leaves`.
@@ -182,7 +182,7 @@ def _cached_property_names(kind: Any) -> frozenset[str]:
 
 
 def _is_record(value: Any) -> bool:
-    """Is a value an object with attributes and a method `take`?"""
+    """Return whether a value is an object with attributes and a method `take`."""
     return hasattr(value.__class__, "take") and hasattr(value, "__dict__")
 
 

@@ -111,7 +111,7 @@ STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 
 @lru_cache(maxsize=4096)  # a solve asks many times for the same sizes
 def size_class(n: int, m: int) -> SizeClass:
-    """Return the `SizeClass` of a problem of n × m points, not counting padding.
+    """Return the `SizeClass`, the record of all choices that depend on size, for n × m points without padding.
 
     >>> size_class(64, 20).samples_rows, size_class(65, 20).samples_rows
     (False, True)
@@ -149,9 +149,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the number of clusters per side of the middle level for n × m points: 100, 200, 300, 400, or 0 for none.
+    """Return the number of clusters per side, 100 to 400, on the level between the coarsest and all points, or 0.
 
-    Problems of few points have no middle level: plans of the coarsest level are prolongated to all points at once.
+    Problems of few points have no such level: plans of the coarsest level are prolongated to all points at once.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:

@@ -33,7 +33,7 @@ class Block:
 
 
 def max_block_entries(total_entries: float, device: str, relative_cost: int) -> int:
-    """Return the maximum number of plan entries of a block.
+    """Return the maximum number of plan entries of a block, the pairs of spaces that are solved as one batch.
 
     total_entries: plan entries of all pairs; device: "cpu" or "cuda"; relative_cost: time of a pair compared with one
     of method "ugw".
@@ -55,7 +55,7 @@ class BlockLimits:
     pair_seconds: tuple[float, float] | None = None
 
     def max_pairs(self, n: int, m: int, n_solves: int = 1) -> int:
-        """Return the most pairs of spaces of n and m points in a block, at least 1. n_solves: of each pair."""
+        """Return the maximum number of pairs of n and m points in a block, at least 1. n_solves: solves of a pair."""
         limit = self.max_entries // (n * m)
         if self.pair_seconds is not None:
             constant, factor = self.pair_seconds
@@ -70,7 +70,7 @@ def tile_pairs(
     limits: BlockLimits,
     is_wanted: Callable[[int, int], bool] | None = None,
 ) -> list[Block]:
-    """Return blocks that contain once each pair (i, j) for which `is_wanted(i, j)`, or all pairs if it is None.
+    """Return batches of pairs (i, j) that contain once each pair with `is_wanted(i, j)`, all pairs if it is None.
 
     row_sizes, col_sizes: points of each space of both lists.
     """
@@ -86,7 +86,7 @@ def tile_pairs(
 
 
 def self_pair_blocks(sizes: Sequence[int], limits: BlockLimits, side: int = 0) -> list[Block]:
-    """Return blocks that contain once each pair (i, i) of one list of spaces, which have `sizes` points.
+    """Return batches of pairs (i, i) that contain each space of a list once; sizes: their numbers of points.
 
     side: 0 for the first list, 1 for the second.
     """
@@ -101,7 +101,7 @@ def self_pair_blocks(sizes: Sequence[int], limits: BlockLimits, side: int = 0) -
 def group_by_padding(
     sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead
 ) -> list[list[int]]:
-    """Return indices of spaces in groups, the group of the largest first, each to be padded to its largest member.
+    """Return groups of indices of spaces of similar sizes, largest first; a group is to be padded to its largest space.
 
     The number of groups is the smallest for which padding adds at most the fraction `max_overhead` to the work of all
     pairs, which is proportional to the square of the sum of the sizes.
@@ -134,10 +134,7 @@ def group_by_padding(
 
 
 def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
-    """Return consecutive parts of `items`, as few as possible with at most `max_length` items each.
-
-    Their lengths differ by at most one. items: at least one.
-    """
+    """Return consecutive parts of `items` (not empty): the fewest of at most `max_length`, lengths differ by ≤ 1."""
     count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(bounds)]

@@ -50,9 +50,10 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], digests: Sequence[Sequence[str]], options: Any) -> Checkpoint:
-        """Return the checkpoint in a folder, which is created if it is missing; raise if it belongs to another run.
+        """Return the path of a folder with the hash that identifies this run; raise if it belongs to another run.
 
-        digests: hashes of the spaces of each list; options: values that `to_json` accepts.
+        The folder is created if it is missing. digests: hashes of the spaces of each list; options: values that
+        `to_json` accepts.
         """
         path = as_path("checkpoint", folder, kind="folder")
         manifest = {"format": FORMAT, "version": version(), "data": _hash(digests), "options": to_json(options)}
@@ -84,7 +85,7 @@ class Checkpoint:
             os.fsync(file.fileno())  # the bytes must be on disk before the file gets its name
 
     def _read_block(self, k: int, block: Block) -> Columns | None:
-        """Return the results of block k, arrays by name, or None if the block's file is missing or damaged."""
+        """Return the results of block k, arrays by name, or None without an intact file; raise if of another run."""
         file = self.folder / _file_name(k)
         if not file.exists():
             return None
@@ -101,7 +102,7 @@ class Checkpoint:
 
 
 def to_json(value: Any) -> Any:
-    """Return an option as JSON values, the same for equal options; raise InputError for functions and other objects."""
+    """Return an option as JSON values, inf and nan as text, arrays as flat lists; InputError for other objects."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.floating):
@@ -154,7 +155,7 @@ def _remove_stale_files(path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the contents of the folder's manifest, or None if there is none; raise InputError if it is damaged."""
+    """Return the manifest (format, version, hash of spaces, options), None without the file; InputError if damaged."""
     file = path / MANIFEST
     if not file.exists():
         return None

@@ -24,8 +24,9 @@ class WorkersDied(RuntimeError):
 
 
 def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Iterator[tuple[Key, TaskResult]]:
-    """Yield (key, result of `run_task`) of the task of each key, in the order in which the tasks end.
+    """Yield (key, (results, failures)) of the task of each key, in the order in which the tasks end.
 
+    results: arrays by name of the pairs that were solved; failures: (position in the task, error message) of others.
     make_task: returns the task of a key; it is called when the task is sent, to save memory.
     n_jobs: processes on this machine; None for the setting of `joblib.parallel_config`, or this process without it.
     """
@@ -78,7 +79,7 @@ def is_missing_package(error: BaseException) -> bool:
 
 
 def _run_with_joblib(keys: list[Key], make_task: MakeTask, n_workers: int) -> Iterator[tuple[Key, TaskResult]]:
-    """Yield (key, result of `run_task`) of the task of each key, run by the active joblib backend, as tasks end."""
+    """Yield what `run_tasks` yields, (key, (results, failures)) of each task, run by the active joblib backend."""
     import joblib
 
     def jobs(job_keys: list[Key]) -> Iterator[Any]:
@@ -129,7 +130,7 @@ def _iterate_until_failure(results: Iterator[Any], find_failure: Callable[[], Ba
     queue: Queue[tuple[str, Any]] = Queue()
 
     def collect() -> None:
-        """Put each result into the queue, and at the end a mark or the error that `results` raised."""
+        """Put ("result", result) into the queue for each, then ("end", None) or ("error", what `results` raised)."""
         try:
             for result in results:
                 queue.put(("result", result))

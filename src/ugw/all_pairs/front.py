@@ -35,7 +35,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> PairwiseResult:
-    """Solve all pairs of spaces, or each space with each of `spaces_y`; return matrices (docs/many_spaces.md).
+    """Solve all pairs of spaces, or each space with each of `spaces_y`; return matrices of values, masses and status.
 
     spaces: a list of single spaces of any sizes, a batch, or a dictionary of spaces by name. In one list each pair is
     solved once; a space whose distance to itself is exactly 0 (eps = 0, "cgw") is not solved with itself.
@@ -105,7 +105,7 @@ def _check_options(method: Method, options: Options, sides: tuple[SpaceList, Spa
 def _solve_blocks(
     matrix: ResultMatrix, checkpoint: Checkpoint | None, n_jobs: int | None, *, progress: bool
 ) -> str | None:
-    """Add the results of all blocks to `matrix`: those in the checkpoint are read, others are solved and stored there.
+    """Add the results of all batches of pairs to `matrix`: read from the checkpoint, or solved and stored there.
 
     Returns None, or if pairs failed, workers ended or a file could not be written, one sentence about it.
     """
@@ -158,7 +158,7 @@ def _progress_bar(blocks: Sequence[Block], done: Mapping[int, Any], *, show: boo
     with tqdm(total=total, initial=n_done, desc="ugw pairs", unit="pair", smoothing=0.0, bar_format=bar_format) as bar:
 
         def advance(block: Block) -> None:
-            """Add the pairs of a finished block and estimate the remaining time."""
+            """Add the pairs of a finished block to the progress bar, and show the estimated remaining time."""
             nonlocal finished_work
             finished_work += block.work
             # By work and not by the number of pairs, which take different times.

@@ -35,7 +35,7 @@ class SpaceList:
 
 
 def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, SpaceList]:
-    """Return the two lists of spaces, checked; if `spaces_y` is None both are the same object.
+    """Return the two lists of spaces with their names, checked; if `spaces_y` is None both are the same object.
 
     spaces, spaces_y: lists, batches or dictionaries of spaces.
     """
@@ -72,9 +72,9 @@ def check_masses(first: SpaceList, second: SpaceList, rho: Any) -> None:
 
 
 def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
-    """Return the spaces of a list, a batch or a dictionary, checked and without autograd graphs.
+    """Return the spaces of a list, a batch or a dictionary, with names, checked and without autograd graphs.
 
-    argument: what errors call `spaces`; names: of the spaces, or None.
+    argument: what errors call `spaces`; names: of the spaces, or None; a dictionary has its keys.
     """
     if isinstance(spaces, Mapping):
         if names is not None:

@@ -36,7 +36,7 @@ class PairwiseJob:
 
     @classmethod
     def create(cls, method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> PairwiseJob:
-        """Return the job of all pairs of the two lists, divided into blocks."""
+        """Return the description of all pairs of the two lists, divided into batches, with the method and options."""
         digests = {side: [digest(space) for space in side.spaces] for side in dict.fromkeys(sides)}
         orders = tuple(_sorted_indices(side.sizes, digests[side]) for side in sides)
         rows, cols = ([side.sizes[i] for i in order] for side, order in zip(sides, orders, strict=True))
@@ -69,7 +69,7 @@ class PairwiseJob:
         return np.array(self.orders[lists[0]])[pairs[:, 0]], np.array(self.orders[lists[1]])[pairs[:, 1]]
 
     def make_task(self, k: int) -> Task:
-        """Return the task that solves block k; it holds each space of the block's pairs once per side."""
+        """Return block k with all that a worker needs: its pairs, each space once per side, method and options."""
         block = self.blocks[k]
         rows, cols = self.list_indices(block)
         (needed_rows, first), (needed_cols, second) = (np.unique(side, return_inverse=True) for side in (rows, cols))
@@ -104,7 +104,7 @@ class ResultMatrix:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Fill all columns with NaN or 0, and those of spaces with themselves where these are known exactly."""
+        """Create all result arrays, filled with NaN or 0; set those of pairs (x, x) if they are known exactly."""
         first, second = self.job.sides
         shape = len(first.spaces), len(second.spaces)
         first_self, second_self = self.self_columns
@@ -117,7 +117,7 @@ class ResultMatrix:
                     target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
-        """Store the results of a block.
+        """Write the results of a block into the matrices, and append its failures to `failures`.
 
         columns: arrays of the solved pairs, by name; failures: (position in the block, error message) of the others.
         """

@@ -69,7 +69,7 @@ class Method:
     cone: Any = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise InputError for an unknown method or `init`, or for an option that the method does not have."""
         check_choice("method", self.name, tuple(METHOD_SPECS))
         if not isinstance(self.init, str):
             expected = "the name of an initial plan, the same for all pairs"
@@ -84,7 +84,7 @@ class Method:
 
     @property
     def spec(self) -> MethodSpec:
-        """The `MethodSpec` of the method, with its defaults and functions."""
+        """The names of the method's options, its default rho, and its functions that check options and solve pairs."""
         return METHOD_SPECS[self.name]
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
@@ -139,7 +139,7 @@ class MethodSpec:
     relative_cost: int = 1
 
     def has_zero_self_value(self, options: Options) -> bool:
-        """Return whether the value of (x, x) is exactly 0: at eps = 0 the identity matches equal distances."""
+        """Return whether the value of (x, x) is exactly 0: for "cgw", and at eps = 0, where the identity is optimal."""
         eps = options["eps"]
         return self.is_zero_on_self or (not isinstance(eps, Relative) and float(eps) == 0.0)
 
@@ -156,7 +156,7 @@ def pair_seconds(options: Options) -> tuple[float, float]:
 
 
 def _solve_kind(options: Options) -> str:
-    """Return the key in `PAIRWISE_CONFIG.pair_seconds` of the way in which pairs are solved with these options."""
+    """Return how pairs are solved with these options, "entropic", "hard", ..., a key of the config's pair_seconds."""
     if "cone" in options:
         cone = parse_loss(options["cone"], 1.0) if isinstance(options["cone"], str) else options["cone"]
         if isinstance(cone, PartialTransport):
@@ -239,10 +239,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> Any:
-    """Return the solver of `options`, the default for None; raise for those that `ugw.debiased` refuses.
-
-    Raises for a relative eps too.
-    """
+    """Return the solver of `options`, the default for None; raise for what `ugw.debiased` refuses, or relative eps."""
     if partial_divergences(options["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {describe_value(options['rho'])}")
     if isinstance(options["eps"], Relative):
@@ -275,7 +272,7 @@ def _build_problem(x: Space, y: Space, options: Options) -> UGW:
 
 
 def _columns(result: Result, **extra: Tensor) -> Columns:
-    """Return value, mass, status and n_iter of a batch of P results, and `extra` tensors, as arrays (P,) by name."""
+    """Return value, mass, status, n_iter of a batch of P results, and the `extra` tensors, as arrays (P,) by name."""
     output = result.tensors
     columns = {"value": output.terms.total, "mass": output.plan.sum(dim=(1, 2), dtype=torch.float64)}
     columns |= {"status": output.status, "n_iter": output.n_iter, **extra}
@@ -283,30 +280,27 @@ def _columns(result: Result, **extra: Tensor) -> Columns:
 
 
 def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns, arrays (P,) by name, of `ugw.solve` between batches x and y of P spaces."""
+    """Return value, mass, status, n_iter, arrays (P,) by name, of `ugw.solve` between batches x and y of P spaces."""
     return _columns(api.solve(x, y, **options))
 
 
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns, arrays (P,) by name, of `ugw.solve` between batches x and y, the first terms of "debiased".
+    """Return value, mass, status, n_iter, sign_scale, arrays (P,) by name, of `ugw.solve` between batches x and y.
 
-    Column sign_scale is the scale relative to which a debiased value counts as negative.
+    sign_scale is the distortion of the product plan, relative to which a debiased value counts as negative.
     """
     return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns, arrays (P,) by name, of `ugw.solve_conic` between batches x and y of P spaces.
-
-    Among them are distance and, as 0 or 1, is_metric.
-    """
+    """Return value, mass, status, n_iter, distance and is_metric (0 or 1) of `ugw.solve_conic`, arrays (P,) by name."""
     result = solve_conic(x, y, **options)
     is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)
 
 
 def solve_self_pairs(x: Space, options: Options) -> Columns:
-    """Return the columns, arrays (P,) by name, of `ugw.solve` between each space of a batch x and itself.
+    """Return value, mass, status, n_iter, arrays (P,) by name, of `ugw.solve` of each space of x with itself.
 
     Each is solved from the initial plan of `options` and from the identity, and has the better result.
     """
@@ -315,7 +309,7 @@ def solve_self_pairs(x: Space, options: Options) -> Columns:
 
 
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
-    """Return the columns of pairs (x, x) for methods with value 0 between x and itself: arrays (P,) or numbers."""
+    """Return value 0, mass, status, n_iter, ... of pairs (x, x) whose value is exactly 0, by name: (P,) or numbers."""
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])
     zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)

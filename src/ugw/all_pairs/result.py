@@ -101,7 +101,7 @@ class PairwiseResult(ResultBase):
         return f"({labels[0]}, {labels[1]})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show: method, pairs, range of values, status."""
         n, m = self.codes.shape
         values = self._array("values")
         spread = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}" if np.isfinite(values).any() else "none"

@@ -21,7 +21,7 @@ def portable_copy(space: Space) -> Space:
     """
 
     def copy(tensor: Tensor) -> Tensor:
-        """Return a contiguous copy on the CPU."""
+        """Return a contiguous copy of the tensor on the CPU, without autograd graph."""
         return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
     return tree_map(without_cached_properties(space), copy)
@@ -32,7 +32,7 @@ def digest(space: Space) -> str:
     hasher = blake2b(digest_size=16)
 
     def add(name: str, value: Any) -> None:
-        """Hash a tensor, a record or a plain value, with its name."""
+        """Add the name and contents of a tensor, a dataclass or another value to the hash."""
         if isinstance(value, Tensor):
             array = np.ascontiguousarray(value.detach().cpu().numpy())
             hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -64,16 +64,16 @@ class SelfSolvingTask:
 
 
 def _run_with_key(key: int, task: Task) -> tuple[int, TaskResult]:
-    """Run the task; return the key, unchanged, and the result of `run_task`."""
+    """Solve the task; return (key, (results, failures)), the key unchanged and the rest as from `run_task`."""
     return key, run_task(task)
 
 
 def run_task(task: Task) -> TaskResult:
-    """Solve the pairs of a task on one thread; return (columns, failures).
+    """Solve the pairs of a task on one thread; return (results, failures).
 
     The pairs are solved as one batch. If that raises, they are solved one by one, and a pair that raises again is a
-    failure (position in the task, error message). columns: arrays by name of the results of the other pairs, also of
-    those that did not converge. Raises InputError for a task of another version of ugw.
+    failure (position in the task, error message). results: arrays by name, such as value and status, of the other
+    pairs, also of those that did not converge. Raises InputError for a task of another version of ugw.
     """
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
@@ -86,9 +86,9 @@ def run_task(task: Task) -> TaskResult:
 
 
 def _solve_pairs(task: Task, rows: list[Space], cols: list[Space], positions: Sequence[int]) -> Columns:
-    """Return the columns, arrays (P,) by name, of the pairs at P positions in `task.pairs`, solved as one batch.
+    """Return the results (value, status, ...) of the pairs at P positions in `task.pairs` as arrays (P,) by name.
 
-    rows, cols: the spaces of the task, on its device.
+    They are solved as one batch. rows, cols: the spaces of the task, on its device.
     """
     first, second = (torch.tensor([task.pairs[k][side] for k in positions]) for side in (0, 1))
     x = _stack(rows, first)
@@ -104,7 +104,7 @@ def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
 
 
 def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
-    """Solve each pair of the task alone; return what `run_task` returns. rows, cols: its spaces, on its device."""
+    """Solve each pair of the task alone; return (arrays of the solved pairs by name, [(position, error message)])."""
     solved: list[Columns] = []
     failures = []
     for k in range(len(task.pairs)):

@@ -29,7 +29,7 @@ SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
-    """Return the items of a batch in groups of items that are solved in the same way, each group with `start`.
+    """Return groups (indices (k,) of batch items, `start`); the items of a group are solved in the same way.
 
     An item is grouped by its size without padding, so that it gets the result that it would get in a call of its own.
     choices: the fields of `SizeClass` in which the items of a group must agree.
@@ -41,11 +41,11 @@ def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[
 
 
 def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
-    """Return the groups of `group_items` for a UGW problem with stored plans, divided by up to three properties.
+    """Return groups (indices (k,) of items, start) of a UGW problem with stored plans, each solved in one way.
 
-    Where the start is "auto", items whose eps is so large that they have one local minimum start from "product". Items
-    that end at a vertex are solved apart, because they alternate for fewer steps, and so are those whose loss may be
-    infinite, because their plans keep zeros.
+    These are the groups of `group_items`, divided further. Where the start is "auto", items whose eps is so large that
+    they have one local minimum start from "product". Items that end at a vertex are solved apart, because they
+    alternate for fewer steps, and so are those whose loss may be infinite, because their plans keep zeros.
     """
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":
@@ -60,7 +60,7 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 
 
 def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
-    """Return the groups (items, start), divided into items where `condition` (B,) is false and true, none empty.
+    """Return the groups (item indices, start), each split into the items where `condition` (B,) is false and true.
 
     start: the initial plans, or their name, for the items where it is true, None for that of their group.
     """
@@ -72,7 +72,7 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
 
 
 def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
-    """Return the number of batch items to solve at a time; raise OutOfMemory as `check_memory` does.
+    """Return the number of batch items to solve at a time, so that they fit into memory; may raise OutOfMemory.
 
     starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
     """
@@ -86,7 +86,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
 
 
 def check_memory(model: MemoryModel) -> int:
-    """Return the number of batch items to solve at a time.
+    """Return the number of batch items to solve at a time, from a model of the memory that a problem needs.
 
     Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
     """
@@ -100,11 +100,12 @@ def check_memory(model: MemoryModel) -> int:
 def solve_in_chunks(
     problem: SpacePair, solver: Any, groups: list[Group], chunk_size: int, solve_items: SolveItems
 ) -> SolverOutput:
-    """Return the solver output for all items in their order, solving at most `chunk_size` items of a group at a time.
+    """Return the `SolverOutput` (plans, terms, status, ...) of all items in order, solved in chunks of the groups.
 
-    A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
-    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their
-    given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
+    A chunk has at most `chunk_size` items of a group and is halved if it does not fit on a CUDA device. One monitor
+    sees all chunks, so that steps are counted across them. True from a callback stops the whole run: the items of
+    chunks that had not begun take one step from their given plan, or from the product plan, the cheapest start, in
+    place of one with a name, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
     parts, order = [], []

@@ -49,7 +49,7 @@ class Tightness(BatchedResultBase):
 
     @property
     def batched(self) -> bool:
-        """Whether it holds a batch, also of one item: values then have shape (B,), and `t[i]` is item i."""
+        """Whether the result holds a batch, also of one item: values then have shape (B,), and `t[i]` is item i."""
         return self.conic.batched
 
     @property
@@ -58,7 +58,7 @@ class Tightness(BatchedResultBase):
         return len(self.conic.tensors.status)
 
     def _item(self, index: int) -> Self:
-        """Return item `index` of a batch."""
+        """Return item `index` of a batch as a single result, without padding."""
         value = _as_tensor(self.ugw)[index : index + 1]
         return type(self)(
             self.conic[index], self.unbalanced[index], present(value, batched=False, numpy=self.conic.numpy)
@@ -82,7 +82,7 @@ class Tightness(BatchedResultBase):
 
     @property
     def holds(self) -> bool:
-        """Whether CGW ≤ UGW is certified: the conic value plus the error bound of its kernel is below the UGW value."""
+        """Whether the CGW value plus the error bound of its kernel is ≤ the UGW value up to rounding, for all items."""
         bound, ugw = _as_tensor(self.conic.value_bound), _as_tensor(self.ugw)
         return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.apart)).all())
 
@@ -103,16 +103,16 @@ class Tightness(BatchedResultBase):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The `parameters` of the CGW and the UGW result, under "conic" and "unbalanced"."""
+        """The dict {"conic": parameters of the CGW result, "unbalanced": parameters of the UGW result}."""
         return {"conic": self.conic.parameters, "unbalanced": self.unbalanced.parameters}
 
     @property
     def _rounding(self) -> float:
-        """A bound on the relative rounding error of the CGW and UGW values."""
+        """A bound on the rounding errors of the CGW and UGW values, relative to the CGW value of unmatched spaces."""
         return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of the HTML table."""
+        """Return (name, text) of each line of the table that notebooks show."""
         if self.batched:
             ratios = [f"{float(ratio):.6f}" for ratio in self.ratio]
             return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
@@ -132,7 +132,7 @@ class Tightness(BatchedResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the comparison from the arrays of `to_arrays`; raise if they are missing or do not fit together."""
+        """Return the `Tightness` from the arrays of `to_arrays`; raise if they are missing or do not fit together."""
         conic = ConicResult.from_arrays(without_prefix("conic", arrays))
         unbalanced = Result.from_arrays(without_prefix("unbalanced", arrays))
         value = torch.from_numpy(arrays["ugw"]).reshape(-1)
@@ -141,7 +141,7 @@ class Tightness(BatchedResultBase):
         return cls(conic, unbalanced, present(value, batched=conic.batched, numpy=conic.numpy))
 
     def __repr__(self) -> str:
-        """Return the values, their ratio and the certificate; for a batch one line."""
+        """Return the text of CGW, UGW, their ratio and whether CGW ≤ UGW is certified; for a batch one line."""
         if self.batched:
             ratios = torch.as_tensor(self.ratio)
             return (
@@ -156,10 +156,10 @@ def tightness(
 ) -> Tightness:
     """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
 
-    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)` and not 1e-2: its plan is valued without entropy,
-    and a certificate needs a sharp one, since the blur of entropy would raise this value. Each is solved from its own
-    starts and from the plan of the other, so CGW is never above UGW. If λ is infinite for some pairs, UGW is solved
-    only from the conic plan restricted to entries whose mutual λ is finite.
+    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)`, smaller than the 1e-2 of `ugw.solve`: its plan is
+    valued without entropy, and a plan blurred by entropy has a higher value. Each is solved from its own starts and
+    from the plan of the other, so CGW is never above UGW. If λ is infinite for some pairs, UGW is solved only from the
+    conic plan restricted to entries whose mutual λ is finite.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)

@@ -40,7 +40,7 @@ def solve_conic(
     init: Any = "auto",
     solver: AlternateMin | AlternateLP | Multistart | None = None,
 ) -> ConicResult:
-    """Solve for the conic divergence CGW between two spaces or two batches; it is at most UGW at eps = 0.
+    """Return the conic divergence CGW between two spaces or two batches, as a ConicResult; it is ≤ UGW at eps = 0.
 
         CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
 
@@ -73,10 +73,10 @@ def solve_conic(
 
 @torch.no_grad()
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
-    """Return the result of a conic problem, without a warning if it did not converge.
+    """Return the ConicResult (plan between cones, CGW value, status) of a problem; no warning if it did not converge.
 
-    surrogate: the UGW problem of the same spaces, whose plans start this solve; init: name of an initial plan, or a
-    plan.
+    surrogate: the UGW problem of the same spaces, from whose plans this solve starts; init: name of an initial plan, or
+    a plan.
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
@@ -95,10 +95,11 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
 def _solve_items(
     pair: tuple[Any, UGW], solver: Any, strategy: Strategy, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solver output for the items `index`, (k,), of a conic problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a conic problem; None: all.
 
-    pair: the problem, and its surrogate, the UGW problem of the same spaces, whose plans start this solve; start: the
-    name of an initial plan, or the plans of these items; strategy: how initial plans are made for this kind of cone.
+    pair: the problem, and the UGW problem of the same spaces, from whose plans this solve starts; strategy: has the
+    function that makes the initial plans for this kind of cone; start: the name of an initial plan, or the plans of
+    these items.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
     with count_search_steps(problem, monitor) as search:

@@ -58,7 +58,7 @@ def solve_linear(
     eps: Any = "auto",
     solver: AlternateMin | FrankWolfe | None = None,
 ) -> Result:
-    """Solve unbalanced optimal transport between weighted points, or for a given cost; also for batches.
+    """Solve unbalanced optimal transport between weighted points, or for a given cost, or batches; return the Result.
 
         min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 
@@ -104,10 +104,11 @@ def solve_linear(
     return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product", cost=named_cost))
 
 
-def _choose_solver(solver: Any, has_programs: Tensor) -> Any:
-    """Return the solver of all items, or of those without linear programs if other items have them.
+def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
+    """Return `solver`, or the default for None, with all options set: a FrankWolfe or an AlternateMin.
 
-    has_programs: (B,) bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
+    It is a FrankWolfe if linear programs solve all items; an AlternateMin is for the other items. has_programs: (B,)
+    bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
     """
     if bool(has_programs.all()):
         return _check_class(solver, EXACT, "TV, Mass, or eps = 0 with hard marginals")
@@ -144,7 +145,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
-    """Return the linear problem: a PartialW for TV and Mass, a UW otherwise.
+    """Return the linear problem: a PartialW (plans with p1 ≤ a, p2 ≤ b) for TV and Mass, a UW (KL penalties) otherwise.
 
     cost: (n, m) or (B, n, m); rho: penalty of the marginals, inf hard; eps: entropy.
     """
@@ -173,10 +174,10 @@ def _has_programs(problem: UW | PartialW) -> Tensor:
 def _solve_items(
     problem: UW | PartialW, solver: Any, index: Tensor | None, start: str, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solutions of the items `index` of a linear problem, None for all of them, from the product plan.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a linear problem; None: all.
 
-    Linear programs solve all of the items or none. solver: the one for all items of the problem, the default if linear
-    programs solve some of them only.
+    They start from the product plan; linear programs solve all of the items or none. solver: the one for all items of
+    the problem, the default if linear programs solve some of them only.
     """
     items = problem if index is None else problem.take(index)
     plan = items.product
@@ -188,7 +189,7 @@ def _solve_items(
 
 
 def _with_full_mass(problem: UW) -> PartialW:
-    """Return a problem with two hard marginals and without entropy as one whose plans have all of the mass."""
+    """Return a UW with two hard marginals at eps = 0 as a PartialW, whose plans have mass min(m(a), m(b))."""
     full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
     return PartialW(problem.x, problem.y, full, full, problem.eps, problem.cost, batched=problem.batched)
 
@@ -217,7 +218,7 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
 
 
 def _read_spaces_and_cost(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Return what `_read_sides` returns; `numpy` of each space is that of its own data."""
+    """Return both sides as spaces, and the cost (n, m) or (B, n, m); `numpy` of a space is that of its own data."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
         check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
@@ -235,7 +236,7 @@ def _read_spaces_and_cost(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tens
 
 
 def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int) -> Space:
-    """Return `given` if it is a Space, else a space of coincident points with these weights, without distances.
+    """Return `given` if it is a Space, else a Space with these weights, whose points all coincide.
 
     given: weights (n,) or (B, n), or None for 1/n each; name: of the argument, for errors; cost: (n, m) or (B, n, m);
     axis: that of the cost along which the points of this side are, −2 or −1.
@@ -271,7 +272,7 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
 
 
 def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
-    """Return the UW or PartialW (`kind`) with all parameters expanded to the batch size B that the inputs have.
+    """Return the linear problem of class `kind`, UW (KL) or PartialW (TV, Mass), with parameters expanded to B items.
 
     sides: divergences of both sides; eps: () or (B,); cost: (n, m) or (B, n, m).
     """

@@ -49,7 +49,7 @@ def solve(
     init: Any = "auto",
     solver: AlternateMin | FrankWolfe | Multistart | None = None,
 ) -> Result:
-    """Solve unbalanced Gromov–Wasserstein between two spaces, or two batches of spaces.
+    """Return the Result (plan, value, status) of unbalanced Gromov–Wasserstein between two spaces or batches of spaces.
 
         min_p  Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b)
                + eps KL(p⊗p | (a⊗b)⊗²)  [ + alpha <M, p> ]
@@ -93,7 +93,7 @@ def solve(
 
 @torch.no_grad()
 def _small_rho_advice(problem: UGW, result: Result) -> str:
-    """Return advice to raise rho, "" unless rho may be why the first item that failed did not converge."""
+    """Return the text "rho = ... is small against the mean distortion ...", "" if that is not why the first failed."""
     first = int(torch.nonzero(result.tensors.status != int(Status.CONVERGED))[0])
     if Status(int(result.tensors.status[first])) not in _MAY_FAIL_BY_SMALL_RHO:
         return ""
@@ -107,7 +107,7 @@ def _small_rho_advice(problem: UGW, result: Result) -> str:
 
 @torch.no_grad()
 def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
-    """Return the result of a UGW problem, without a warning if it did not converge.
+    """Return the Result (plan, value, status) of a UGW problem, without a warning if it did not converge.
 
     solver: one that `check_solver` returned; init: the name of an initial plan, or a plan; arguments: others of the
     solve, which are only stored in `result.parameters`.
@@ -127,9 +127,9 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
 
 @torch.no_grad()
 def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
-    """Return the result of a partial problem, without a warning if it did not converge.
+    """Return the Result (plan, value, status) of a partial problem, without a warning if it did not converge.
 
-    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for
+    surrogate: the UGW problem of the same spaces, from whose plans this solve starts; other arguments: as for
     `solve_problem`.
     """
     start = read_start(surrogate, solver, init)
@@ -144,7 +144,7 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
 
 
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-    """Return the solver output for the items `index`, (k,), of a UGW problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a UGW problem; None: all.
 
     start: a name, or the plans of these items, as `read_start` returns them; monitor: None without bar and callback.
     """
@@ -163,7 +163,10 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
 
 
 def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor | None) -> SolverOutput:
-    """Return the solver output for a UGW problem with stored plans; other arguments as for `_solve_items`."""
+    """Return the `SolverOutput` (plans, terms, status, ...) of a UGW problem with stored plans.
+
+    start: a name, or plans (B, n, m); monitor: None without bar and callback.
+    """
     if bool(problem.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
         with count_search_steps(problem, monitor) as search:
             plans = balanced_candidates(problem, start)
@@ -177,7 +180,7 @@ def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor 
 
 
 def _frank_wolfe(solver: Any) -> Any:
-    """Return Frank–Wolfe with `max_iter`, progress and callback of an AlternateMin, or a Multistart of it for one."""
+    """Return a FrankWolfe with max_iter, progress and callback of an AlternateMin; in a Multistart if it is in one."""
     base = base_solver(solver)
     frank_wolfe = FrankWolfe(max_iter=base.max_iter, progress=base.progress, callback=base.callback)
     return replace(solver, solver=frank_wolfe) if isinstance(solver, Multistart) else frank_wolfe
@@ -186,10 +189,10 @@ def _frank_wolfe(solver: Any) -> Any:
 def _solve_partial_items(
     problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solver output for the items `index`, (k,), of a partial problem, None for all of them.
+    """Return the `SolverOutput` (plans, terms, status, ...) of items `index`, (k,), of a partial problem; None: all.
 
-    surrogate: the UGW problem of the same spaces, whose plans start this solve; start: a name, or plans;
-    monitor: None without bar and callback.
+    surrogate: the UGW problem of the same spaces, from whose plans this solve starts; start: a name, or plans; monitor:
+    None without bar and callback.
     """
     if index is not None:
         problem, surrogate = problem.take(index), surrogate.take(index)

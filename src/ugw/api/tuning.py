@@ -29,7 +29,7 @@ from .config import API_CONFIG
 
 
 def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") -> Any:
-    """Find the rho, the same for both sides, at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
+    """Return the rho, the same for both sides, at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
 
     It solves for several rho, on a few representative points first and then on all points. If the share jumps over
     `kept` as rho grows, it returns the rho whose share is closest and warns.
@@ -71,10 +71,10 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
 
 
 def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log rho at which the plan keeps the share `kept` of the mass, its share, and whether it is bracketed.
+    """Return (log rho, share, is_bracketed), (B,) each: where the plan keeps the share `kept` of sqrt(m(a) m(b)).
 
-    (B,) each, for items of one size class. The rho is found between a few clusters of points first, then on all points.
-    Bracketed: some rho tried kept less than `kept` and some kept more.
+    The rho is found between a few clusters of points first, then on all points. share: kept at this rho; is_bracketed:
+    some rho tried kept less than `kept` and some kept more. problem: its items are of one size class.
     """
     coarse_problem = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
     guess, *_ = _find_log_rho(coarse_problem, kept, problem.scale().log())
@@ -82,10 +82,10 @@ def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Ten
 
 
 def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log rho at which the plan keeps the share `kept` of the mass, its share, and whether it is bracketed.
+    """Return (log rho, share, is_bracketed), (B,) each: the log rho tried whose share of the mass is nearest to `kept`.
 
-    (B,) each: the log rho tried whose share is nearest to `kept`, this share, and whether some rho kept less and some
-    rho kept more. log_rho: (B,), the first guess.
+    share: the share m(p) / sqrt(m(a) m(b)) there; is_bracketed: some rho kept less and some kept more. log_rho: (B,),
+    the first guess.
 
     The share is about exp(−c/rho^k), hence log(−log(share)) a line of slope −k in log rho: k = 1 is the first guess,
     then the line through the last two points is followed. Where it leaves the interval of rho that brackets the share,

@@ -100,7 +100,7 @@ def _eps_text(text: str) -> str:
 
 
 def _out_option(files: str) -> Any:
-    """Return the decorator that adds the option --out to a command. files: what the folder is for, in the help text."""
+    """Return the decorator that adds --out, the output folder, to a command. files: its contents, for the help text."""
     return _option("--out", type=_folder_name, default="out", metavar="DIR", help=f"Folder for {files}.")
 
 

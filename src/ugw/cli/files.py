@@ -23,7 +23,7 @@ GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist")
 
 
 def read_array(source: str) -> np.ndarray:
-    r"""Return the array of a `.npy`, `.npz` or `.csv` file in float64.
+    r"""Return the array of a `.npy`, `.npz` or `.csv` file in float64; raise InputError for other or empty files.
 
     `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers,
     and decimal points; a first line of column names and lines that start with # are skipped; one column
@@ -144,7 +144,7 @@ _MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"
 
 
 def _header_width(i: int, line: str, delimiter: str) -> int | None:
-    """Return the number of column names in the first line, line i of the file, or None if it is a row of numbers."""
+    """Return the number of column names in line i of a file, None for a row of numbers, InputError for neither."""
     fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
     if len(fields) > 1 and not fields[0]:
         raise InputError(
@@ -161,7 +161,7 @@ def _header_width(i: int, line: str, delimiter: str) -> int | None:
 
 
 def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndarray:
-    """Return the numbers (n, d) of n lines, given with their line numbers; raise with the first that cannot be read."""
+    """Return the numbers (n, d) in n lines, given as (line number, text); InputError names the first invalid line."""
     lines = [line for _, line in numbered_lines]
     try:
         return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
@@ -202,7 +202,7 @@ def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
 
 
 def is_graph(source: str) -> bool:
-    """Return whether the file name ends with one of `GRAPH_SUFFIXES`."""
+    """Return whether the file name ends with .graphml, .gml or .edgelist, in small or capital letters."""
     return Path(source).suffix.lower() in GRAPH_SUFFIXES
 
 

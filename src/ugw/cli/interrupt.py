@@ -34,10 +34,7 @@ def exit_at_interrupt() -> Iterator[None]:
 
 
 def exit_now() -> NoReturn:
-    """Flush stdout and stderr and end the process at once with exit code 130.
-
-    A normal exit would take most of a second, which torch needs to end.
-    """
+    """Flush stdout and stderr, and end the process with exit code 130 at once: torch takes most of a second to exit."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             stream.flush()

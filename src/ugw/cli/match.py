@@ -82,7 +82,7 @@ class MatchInput:
         return f"{self.file}: {self.kind}, n = {self.space.n}, mass {float(self.space.mass):.4g}"
 
     def view(self) -> View:
-        """Return the View with which a report draws the input; a graph is drawn at `positions`."""
+        """Return the View (space, file name, and for a graph positions and edges) by which a report draws the input."""
         return View(self.space, Path(self.file).name, None if self.graph is None else self.positions, self.graph)
 
     def summary_entry(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class MatchInput:
 
 
 def run(options: Options) -> tuple[ugw.Result, str]:
-    """Read both inputs, solve, and write all files; return the result and the summary to print, several lines."""
+    """Run `ugw match`: read both inputs, solve, write all files; return the result and the lines to print, one text."""
     page = _report_path(options)
     source, target = read_input(options, "source"), read_input(options, "target")
     _check_unused_options(options, source, target)
@@ -138,9 +138,9 @@ def _report_path(options: Options) -> Path | None:
 
 
 def read_input(options: Options, side: str) -> MatchInput:
-    """Return the input read from the files that the options name for one side, "source" or "target".
+    """Return the input of one side, "source" or "target": file name, kind, space, positions to draw, and graph or None.
 
-    Its space has the weights and features of these files, and distances divided as --scale says.
+    The space has the weights and features in the files that the options name, and distances divided as --scale says.
     """
     file, own_kind = getattr(options, side), getattr(options, f"kind_{side}")
     graph = read_graph(file) if is_graph(file) else None
@@ -225,7 +225,7 @@ def _check_unused_options(options: Options, source: MatchInput, target: MatchInp
 
 
 def read_eps(text: str) -> Any:
-    """Return the eps of `ugw.solve` for the text of the option --eps: a number, a percentage, or "auto".
+    """Return eps for `ugw.solve` from the text of --eps: a float, `ugw.relative` for a percentage, or "auto".
 
     >>> read_eps("0.5"), read_eps("auto")
     (0.5, 'auto')
@@ -251,7 +251,10 @@ def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Resu
 
 
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
-    """Return the arrays of plan.npz: the plan, or the largest entries of each row of a lazy plan; and the marginals."""
+    """Return the arrays of plan.npz by name: the plan (n, m) and its marginals (n,), (m,).
+
+    A plan too large to store is replaced by the k largest entries of its rows, partners (columns) and masses (n, k).
+    """
     marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":
         return {"plan": result.plan} | marginals
@@ -287,7 +290,7 @@ def _report_facts(options: Options) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value as JSON types, recursively; inf and nan become strings."""
+    """Return a value as JSON types, recursively: arrays and tuples as lists, inf and nan as strings."""
     if isinstance(value, dict):
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):

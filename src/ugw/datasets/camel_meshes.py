@@ -22,10 +22,10 @@ ORIGIN = (
 
 
 def camels(path: str | os.PathLike[str] | None = None) -> list[Mesh]:
-    """Return ten poses of a galloping camel in the order of time, about 5000 vertices each: from the examples of pyFM.
+    """Return ten triangle meshes of about 5000 vertices, poses of a galloping camel in the order of time (from pyFM).
 
-    The meshes of different poses have no common vertices. path: camel_gallop.npz or a folder that contains it; None
-    searches the folder $UGW_DATA, then the cache folder. Shapes and a checksum are checked.
+    Vertices of different meshes do not correspond. path: camel_gallop.npz or a folder that contains it; None searches
+    the folder that the environment variable UGW_DATA names, then the cache folder. Shapes and a checksum are checked.
 
     >>> poses = camels()  # doctest: +SKIP
     >>> poses[0].vertices.shape, poses[0].space(points=80)  # doctest: +SKIP

@@ -34,7 +34,7 @@ SNARESEQ = Source(
 
 
 def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
-    """Return scGEM (Cheow et al. 2016): gene expression, R³⁴, and methylation, R²⁷, of the same 177 cells.
+    """Return points with class labels of scGEM (Cheow et al. 2016): gene expression (177, 34), methylation (177, 27).
 
     Row i of both is the same cell; classes are five stages of reprogramming. path: the file scgem.npz or a folder that
     contains it; None searches the folder named by the environment variable UGW_DATA, then the cache folder. Shapes,
@@ -48,10 +48,9 @@ def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]
 
 
 def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
-    """Return SNARE-seq (Chen et al. 2019): chromatin accessibility, R¹⁹, and expression, R¹⁰, of the same 1047 cells.
+    """Return points with class labels of SNARE-seq (Chen et al. 2019): accessibility (1047, 19), expression (1047, 10).
 
-    Four cell lines; reduced features. path: the file or its folder; None searches the folder $UGW_DATA, then the
-    cache folder.
+    Row i of both is the same cell; features are reduced, classes are four cell lines. path: as for `scgem`.
 
     >>> accessibility, expression = snareseq()  # doctest: +SKIP
     >>> expression.counts  # doctest: +SKIP
@@ -63,7 +62,7 @@ def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Label
 def read_coassay(source: Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
     """Return both assays of a file: points (n, d) and (n, e) of the same n cells, with the same class labels (n,).
 
-    path: the file or a folder that contains it; None searches the folder $UGW_DATA, then the cache folder.
+    source: name and required contents of the file; path: as for `scgem`.
     """
     counts = list(source.counts.values())
     shapes = {name: (sum(counts), width) for name, width in source.assays}

@@ -36,7 +36,7 @@ class LabeledGraph:
     names: tuple[str, ...]
 
     def space(self) -> Space:
-        """Return the space of the nodes with weights 1/n and shortest-path distances."""
+        """Return the space of the nodes with weights 1/n and shortest-path distances (sums of edge lengths)."""
         return Space.from_graph(self.graph)
 
 
@@ -44,12 +44,12 @@ class LabeledGraph:
 
 
 def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGraph, LabeledGraph]:
-    """Return a graph of two equal communities, and one of two unequal communities with outliers (paper, appendix).
+    """Return two graphs with labeled nodes: two equal communities; two unequal ones with outliers (paper, appendix).
 
     Each has n nodes without outliers. An edge inside a community has length 1, between communities 4, to an outlier 2.
-    Two nodes of a community are neighbors with probability 0.8; some random edges join the communities. The target's
-    communities have two thirds and one third of n nodes, and each has a twelfth of n more nodes as outliers, each with
-    one edge.
+    Two nodes of a community are neighbors with probability 0.8; some random edges join the communities. Communities of
+    the second graph have two thirds and one third of n nodes, and each a twelfth of n more nodes as outliers, with one
+    edge each. Labels are those of the communities and, from 2, of their outliers.
 
     >>> source, target = communities_with_outliers(n=60)
     >>> [int(size) for size in np.bincount(target.labels)]
@@ -63,10 +63,10 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
 
 
 def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
-    """Return a connected random `LabeledGraph` of two communities, each with `outliers` more nodes, its outliers.
+    """Return a connected random graph of two communities with labels of its nodes, 0 and 1, and 2 and 3 for outliers.
 
-    sizes: names and numbers of nodes of the communities. Labels 0 and 1 are the communities, 2 and 3 their outliers.
-    An outlier has one edge, to a random node of its community; edges are those of `communities_with_outliers`.
+    sizes: numbers of nodes of the communities, by name; outliers: number of further nodes of each community, each with
+    one edge, to a random node of it. Lengths and probabilities of edges are those of `communities_with_outliers`.
     """
     import networkx
 
@@ -94,7 +94,7 @@ def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outlier
 
 @renamed_arguments(strays="outliers")
 def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict[str, list[LabeledGraph]]:
-    """Return random graphs of three families, `count` of each: communities, small worlds and trees, of 15 to 25 nodes.
+    """Return lists of `count` random graphs by family: "communities", "small world" and "tree", of 15 to 25 nodes.
 
     Communities: three, with edges between two nodes of one with probability 0.7, of two with 0.03. Small world: a ring
     of nodes with four neighbors each, with one edge in twenty rewired. Tree: each node is attached to an earlier
@@ -119,7 +119,7 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
 
 
 def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> LabeledGraph:
-    """Return a random graph of 15 to 25 nodes of a family, a key of `graph_families`, with `outliers` more nodes."""
+    """Return a random graph of 15 to 25 nodes, label 0, and `outliers` more, label 1; family: see `graph_families`."""
     import networkx
 
     n = int(rng.integers(GRAPH_CONFIG.min_family_nodes, GRAPH_CONFIG.max_family_nodes + 1))
@@ -151,11 +151,11 @@ def _three_communities(n: int, seed: int) -> networkx.Graph:
 
 
 def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, LabeledGraph]:
-    """Return two planar graphs of about n nodes in the unit square that differ in substructures (paper, appendix).
+    """Return two planar graphs, source and target, of about n nodes in the unit square (paper, appendix).
 
-    Both have a ring, a long branch, a short branch and a cluster. In the target the cluster has half of the nodes, the
-    long branch ends in a small circle that the source does not have, and all positions are sampled again. Edges are
-    short edges of the Delaunay triangulation, with Euclidean lengths.
+    Nodes are labeled by part: both have a ring, a long branch, a short branch and a cluster. The target's cluster has
+    about half as many nodes, its long branch ends in a small circle that the source does not have, and its positions
+    have other noise. Edges are short edges of the Delaunay triangulation, with Euclidean lengths.
 
     >>> source, target = planar_graphs()
     >>> sorted(set(target.names) - set(source.names))
@@ -173,7 +173,7 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
 
 
 def _circle(count: int, *, center: Sequence[float] = (0.4, 0.44), radius: float = 0.23) -> np.ndarray:
-    """Return `count` equally spaced points (count, 2) on a circle."""
+    """Return `count` equally spaced points (count, 2) on the circle with this center and radius."""
     angle = 2 * np.pi * np.arange(count) / count
     return np.asarray(center) + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
@@ -200,7 +200,7 @@ def _disk(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _planar_graph(rng: np.random.Generator, parts: Mapping[str, np.ndarray], longest: float) -> LabeledGraph:
-    """Return the graph of the slightly perturbed points of all parts, with the names of the parts as classes.
+    """Return the graph between the slightly perturbed points of all parts; a node's label is the index of its part.
 
     Edges are those of the Delaunay triangulation of length ≤ `longest`, and those of its minimum spanning tree, which
     make the graph connected. parts: points (n_k, 2) by name.

@@ -45,7 +45,7 @@ ORIGIN = (
 def office_caltech10(
     path: str | os.PathLike[str] | None = None, *, keys: Iterable[str] | None = None
 ) -> dict[str, Domain]:
-    """Return Office-Caltech10 (Gong et al. 2012): ten classes of objects in four domains; backpacks are class 0.
+    """Return features and classes of the images of Office-Caltech10 (Gong et al. 2012) by domain; 0 is backpacks.
 
     Keys are surf_caltech, surf_amazon, surf_webcam, surf_dslr (SURF, R⁸⁰⁰), decaf_webcam, decaf_dslr (DeCAF6, R⁴⁰⁹⁶),
     and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper does not have. `reduced`: 10 or 40 coordinates.
@@ -61,7 +61,7 @@ def office_caltech10(
 
 
 def _read_domain(key: str, path: str | os.PathLike[str] | None, all_keys: list[str]) -> Domain:
-    """Return the domain of a key such as "surf_dslr", from its file; raise InputError if it is not in `all_keys`.
+    """Return images of a domain by a key such as "surf_dslr": features, classes; InputError if not in `all_keys`.
 
     path: the folder with the files; None searches the folder $UGW_DATA, then the cache folder.
     """

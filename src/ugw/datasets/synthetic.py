@@ -14,7 +14,7 @@ from .labeled import Labeled
 
 
 def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> tuple[Labeled, Labeled]:
-    """Return two mixtures of the same two classes in different dimensions and different proportions.
+    """Return two point sets with labels, mixtures of the same two classes in different dimensions and proportions.
 
     The source, in R³, is half ellipsoid and half ball. The target, in R², is an ellipse that has the fraction
     `share` of its n points and a square that has the rest. Points are uniform in each shape. Proportions are
@@ -44,9 +44,9 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
 
 
 def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labeled:
-    """Return two interleaved half circles of radius 1 with Gaussian noise: n points, and `outliers` more.
+    """Return n labeled points of R² on two interleaved half circles of radius 1 with noise, and `outliers` more.
 
-    The outliers are a tight cluster beside the moons, class 2.
+    The outliers are a tight cluster beside the moons, class 2. noise: standard deviation.
 
     >>> two_moons(n=100, outliers=10).counts
     {'upper': 50, 'lower': 50, 'outliers': 10}
@@ -69,7 +69,7 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
 
 
 def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labeled, Labeled]:
-    """Return two moons of n points, and n other points of the moons turned by 90° with a cluster of outliers.
+    """Return two labeled point sets: n points of two moons, and n others of the moons rotated by 90° with outliers.
 
     Both are in the unit square. Source and target are different samples of the same shape, so their distances agree
     only approximately. A half turn exchanges the moons of a pair, so that a plan may match either moon of the source to

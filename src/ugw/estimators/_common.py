@@ -46,13 +46,13 @@ class KNN:
     bridge: bool = False
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise InputError unless k is a whole number ≥ 1, and `hops` and `bridge` are bools."""
         object.__setattr__(self, "k", check_whole_number("KNN k", self.k))  # the record is frozen
         check_bool("KNN hops", self.hops)
         check_bool("KNN bridge", self.bridge)
 
     def __call__(self, points: np.ndarray) -> Space:
-        """Return the space of the points (n, d) with this metric and weights 1/n."""
+        """Return the space of the points (n, d) with shortest paths in their k-nearest-neighbor graph, weights 1/n."""
         points = as_points("points", to_numpy(points), batch=False).numpy()
         k = min(self.k, len(points) - 1)
         try:
@@ -82,7 +82,7 @@ class KNN:
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     """Return the space of points (n, d), with weights 1/n; return a Space unchanged.
 
-    metric: the name of a distance, "knn", or a function that returns a Space of points; batches: accept a batch.
+    metric: a distance by name, "knn" for `KNN()`, or a function that makes a Space of points; batches: accept a batch.
     """
     if isinstance(points, Space):
         if points.batched and not batches:
@@ -127,7 +127,7 @@ def point_array(space: Space) -> np.ndarray | None:
 
 
 def clear_feature_names(estimator: Any) -> None:
-    """Delete the attributes of an earlier fit with the names and number of features: a Space has none."""
+    """Delete the attributes `n_features_in_` and `feature_names_in_` of an earlier fit: a Space has no features."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(estimator, name):
             delattr(estimator, name)
@@ -187,9 +187,10 @@ def resolve_eps(rho: Any, eps: Any, scale: str | None) -> Any:
 def score_candidates(
     estimator: Any, x: Space, y: Space, init: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
-    """Return a Candidate for every pair (rho, eps) of the estimator's lists, all solved as one batch between x and y.
+    """Return (rho, eps, score, converged) of each pair of the estimator's lists rho and eps, as `Candidate`.
 
-    init: initial plan of all solves, or its name; score: function that returns the score of a result, higher is better.
+    All are solved as one batch between x and y. init: initial plan of all solves, or its name; score: function that
+    returns the score of a result, higher is better.
     """
     parameters = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
     lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in parameters)
@@ -210,7 +211,7 @@ def score_candidates(
 
 
 def _stack_eps(values: Sequence[Any]) -> Any:
-    """Return the eps of a batch whose items have these values, numbers or all made by `ugw.relative`, as one array."""
+    """Return the array (B,) of B numbers eps; if all are made by `ugw.relative`, `ugw.relative` of their array (B,)."""
     if all(isinstance(eps, Relative) for eps in values):
         return relative(np.array([float(eps.share) for eps in values]))
     return np.array([float(eps) for eps in values])

@@ -87,8 +87,9 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, Y: Any = None, *, pairs: Any = None, labels: Any = None) -> Self:
-        """Align X (n, d) with Y (m, e) or (m,): arrays, Spaces or AnnData; their rows need not belong to each other.
+        """Solve UGW between X (n, d) and Y (m, e) or (m,), set `plan_`, `embedding_` and others, and return self.
 
+        X, Y: arrays, Spaces, or AnnData, which get the results in obs and obsm; row i of X need not match row i of Y.
         pairs: (k, 2) indices of matching rows, or "rows" if row i of X matches row i of Y; labels: (of X, of Y), arrays
         (n,) and (m,). Both serve only to score lists of `rho` and `eps`, by FOSCTTM or by the fraction of labels that
         are transferred correctly. For two AnnData `labels` may be the name of a column of obs, which is also
@@ -151,10 +152,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return vote_labels(plan, labels)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return 1 − FOSCTTM of X projected to the space of Y, where row i of X matches row i of y.
-
-        1 is perfect, 0.5 is the value of random projections.
-        """
+        """Return 1 − FOSCTTM of X projected to the space of Y, row i of X matching row i of y; 1 is perfect."""
         return 1.0 - foscttm(self.transform(X), self._read_points("Y", y))
 
     # -- parts ---------------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return points[:, None] if points.ndim == 1 else points
 
     def _make_space(self, name: str, data: Any) -> Space:
-        """Return the space of an array, a Space or an AnnData, before `rescale`. name: "X" or "Y", which side."""
+        """Return the space of an array, a Space or an AnnData, not scaled yet. name: "X" or "Y", which side."""
         if isinstance(data, Space):
             return as_space(data, None)
         points = self._read_points(name, data, fitting=True)
@@ -185,7 +183,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
         """Return points (k, ·) of one side, 0 for X and 1 for Y, projected to the space of the opposite side, (k, ·).
 
-        data: an array or an AnnData, or the fitted Space; name: "X" or "Y", for errors.
+        data: an array or an AnnData, or the fitted Space for all its points; name: "X" or "Y", for errors.
         """
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_

@@ -41,8 +41,8 @@ def read_points(cells: Any, use_rep: str | None) -> np.ndarray:
 def make_space(cells: Any, points: np.ndarray, metric: Any) -> Space:
     """Return the space of the cells of an AnnData, given as points (n, d), with weights 1/n.
 
-    metric: a distance by name, "knn", or a function that makes a Space of points; "knn" for None. "knn" or a KNN uses
-    the graph obsp["distances"] if it exists.
+    metric: a distance by name, "knn", or a function that makes a Space of points; "knn" for None. "knn" or a KNN takes
+    shortest paths in the graph obsp["distances"] if it exists.
     """
     metric = KNN() if metric is None or metric == "knn" else metric
     if isinstance(metric, KNN) and "distances" in cells.obsp:

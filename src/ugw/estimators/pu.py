@@ -97,14 +97,17 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Return the scikit-learn tags: binary only, and without a required accuracy."""
+        """Return the scikit-learn tags: binary labels only, and no accuracy that tests may require."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = True  # a label 0 means unknown, not negative
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit in one feature space, and return self: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
+        """Predict the unlabeled points of X: set `labels_`, `scores_` (received / weight), `result_`; return self.
+
+        X: (n, d), all points, in one feature space; y: (n,), 1 for a positive, 0 for unlabeled.
+        """
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -126,7 +129,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     @renamed_arguments(unlabelled="unlabeled")
     def fit_spaces(self, positives: Any, unlabeled: Any, *, known: Any = None) -> Self:
-        """Fit across two feature spaces, and return self: positives (n, d) and unlabeled (m, e) points, or Spaces.
+        """Predict unlabeled (m, e) from positives (n, d), points or Spaces: set what `fit` sets, and return self.
 
         known: (m,), 1 or 0 where the label of an unlabeled point is known and −1 elsewhere. It serves only to score
         lists of `rho` and `eps`, by the fraction of these labels that are predicted correctly.
@@ -156,9 +159,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return score − threshold, (k,), of the fitted point nearest to each point X (k, d).
+        """Return score − threshold, (k,), of the fitted point nearest to each point X (k, d), > 0 for a positive.
 
-        It is positive for predicted positives. X: in the space of the unlabeled points.
+        The score is the fraction of its weight that a point receives. X: in the space of the unlabeled points.
         """
         check_is_fitted(self)
         if self._points is None:
@@ -202,10 +205,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return decision
 
     def _warn_if_far_from_positives(self, labels: np.ndarray, received: np.ndarray, prior: float) -> None:
-        """Warn if few predicted positives lie where the positives do: UGW compares shapes and not positions.
+        """Warn if fewer predicted positives than by chance are near the positives: UGW compares shapes only.
 
-        labels: (m,) predicted positives; received: (m,), mass that each unlabeled point receives from the positives by
-        partial transport.
+        labels: bool (m,), predicted positives; received: (m,), mass that each unlabeled point receives from the
+        positives by partial transport.
         """
         shared = (labels & label_top_scores(received, prior, random_state=self.random_state)[0]).sum()
         if labels.sum() >= ESTIMATOR_CONFIG.min_positives_for_warning and shared < prior * labels.sum():
@@ -227,9 +230,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return label_top_scores(scores, prior, tie_tolerance=tolerance, random_state=self.random_state)
 
     def _initial_plan(self, x: Space, y: Space, prior: float, *, comparable: bool) -> Any:
-        """Return the initial plan between positives x and unlabeled y, or the name that `ugw.solve` has for it.
+        """Return the initial plan between positives x and unlabeled y, (n, m), or its name in `ugw.solve`.
 
-        comparable: whether both are points of one feature space, which decides what "auto" is.
+        comparable: whether both are points of one feature space; "auto" is then partial transport, otherwise "flb".
         """
         init = (
             ("partial-w" if comparable else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
@@ -247,7 +250,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return float(self.prior)
 
     def _score_by_hidden_positives(self, positives: np.ndarray, unlabeled: np.ndarray) -> list[Candidate]:
-        """Return the candidates of the lists rho and eps, with scores.
+        """Return (rho, eps, score, converged) of each pair of the lists rho and eps, as `Candidate`.
 
         A score is the fraction of the hidden positives that are predicted positive, where some random rows of positives
         (n, d) are hidden among the unlabeled points (m, d) of the same feature space.
@@ -266,7 +269,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior = (self._checked_prior() * len(unlabeled) + count) / (len(unlabeled) + count)
 
         def fraction_found(result: Result) -> float:
-            """Return the fraction of hidden positives that are found, plus at most half a find for their rank."""
+            """Return (hidden positives labeled positive + half the AUC of their scores) / (hidden positives + 1/2)."""
             scores = _received_fractions(result, y)
             labels, _ = self._label_points(result, scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
@@ -286,9 +289,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return candidates
 
     def _score_by_known_labels(self, x: Space, y: Space, known: Any) -> list[Candidate]:
-        """Return the candidates of the lists rho and eps, scored by the fraction of known labels predicted correctly.
+        """Return (rho, eps, score, converged) of each pair of the lists rho and eps, as `Candidate`.
 
-        x, y: positives and unlabeled points; known: (m,), labels of the latter, 1 or 0, and −1 for unknown.
+        The score is the fraction of known labels that are predicted correctly. x, y: positives and unlabeled points;
+        known: (m,), labels of the latter, 1 or 0, and −1 for unknown.
         """
         if known is None:
             raise InputError(

@@ -50,9 +50,9 @@ HEADER = "   n  pairs      min       5%   median      95%      max   CGW ≤ UGW
 
 
 def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
-    """Return the ratios CGW / UGW of `pairs` random pairs of spaces of n points, for rho = `RHO` and UGW's eps = `EPS`.
+    """Return the ratios CGW / UGW (pairs,) of random pairs of spaces of n points, for rho = `RHO`, UGW's eps = `EPS`.
 
-    Points are uniform in the unit square.
+    The record also says whether CGW ≤ UGW is certified for all. Points are uniform in the unit square.
 
     >>> ratios = run(2, 5)
     >>> bool(ratios.values.max() <= 1 + 1e-9), ratios.certified
@@ -88,7 +88,7 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None], pairs: Mapping[int, int] = PAIRS) -> None:
-    """Run the experiment, print its results with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`.
+    """Compute CGW / UGW of random spaces, `echo` a table, and write cgw-ratio.png and .json into `folder`.
 
     pairs: number of pairs of spaces for each number of points.
     """

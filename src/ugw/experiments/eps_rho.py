@@ -73,7 +73,7 @@ LEGEND = (
 
 
 def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Grid:
-    """Return the matchings of the graphs `communities_with_outliers(n, seed=seed)`: a row per rho, a column per eps.
+    """Return the UGW results between the graphs `communities_with_outliers`, a list for each rho with one for each eps.
 
     >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5))
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5
@@ -139,7 +139,7 @@ def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
+    """Solve UGW for a grid of rho and eps, `echo` a table, and write eps-rho.png and .json into `folder`."""
     rows = run()
     matchings = [matching for row in rows for matching in row]
     echo("\n".join((HEADER, *(matching.line for matching in matchings), LEGEND, PAPER)))

@@ -51,10 +51,7 @@ class GraphMatching:
 
     @property
     def kept_fractions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mass that each source node sends, (n,), and target node receives, (m,), over its weight 1/n or 1/m.
-
-        The fractions may exceed 1.
-        """
+        """Mass that each source node sends, (n,), and target node receives, (m,), over 1/n or 1/m; may exceed 1."""
         plan = self.result.plan
         first, second = uniform_weights(plan)
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
@@ -87,7 +84,7 @@ class GraphMatching:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Title, value, distortion and the numbers of `line`, by name, for the JSON file."""
+        """Title, mass, fractions, unmatched nodes (number), value, distortion, convergence, by name, for JSON."""
         return {
             "title": self.title,
             "mass": self.mass,
@@ -110,7 +107,7 @@ LEGEND = "parts of the target: mass received over weight; discarded: nodes that 
 
 
 def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[GraphMatching]:
-    """Return a matching of the graphs `planar_graphs(n, seed=seed)` for each rho, by UGW, or by GW for rho = ∞.
+    """Return the result between the graphs `planar_graphs(n, seed=seed)` for each rho, of UGW, or of GW for rho = ∞.
 
     >>> record = run(n=40, rhos=(0.1,))[0]
     >>> min(record.received_fractions, key=record.received_fractions.get)
@@ -132,7 +129,7 @@ def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
 
 
 def figure(records: Sequence[GraphMatching]) -> Figure:
-    """Return a picture with a column for each matching: the source, and below it the target.
+    """Return a matplotlib figure with a column for each matching: the source, and below it the target.
 
     Target nodes have the mean color of the source nodes that are matched to them.
     """
@@ -163,7 +160,7 @@ def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write graphs.png and graphs.json into `folder`."""
+    """Solve UGW between planar graphs for each rho, `echo` a table, and write graphs.png and .json into `folder`."""
     records = run()
     lines = (record.line for record in records)
     echo("\n".join((header(records[0]), *lines, LEGEND, *compare_with_paper(records))))

@@ -41,7 +41,7 @@ def run(
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write graphs-partial.png and .json into `folder`."""
+    """Solve UGW and partial GW, `echo` a table, and write graphs-partial.png and .json into `folder`."""
     unbalanced, partial = run()
     lines = [record.line for pair in zip(unbalanced, partial, strict=True) for record in pair]
     echo("\n".join((graphs.header(partial[0]), *lines, graphs.LEGEND, *graphs.compare_with_paper(partial))))

@@ -59,7 +59,7 @@ class Record(Matching):
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `HEADER` names."""
+        """A line of the table: target, method, value and its terms, mass, `across`, convergence, seconds."""
         result, terms = self.result, self.result.terms
         return (
             f"{self.mixture:<24} {self.method:<4} {result.value:>8.4f} {terms.distortion:>9.4f} "
@@ -77,9 +77,10 @@ def run(
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Return for each share a record of GW, then one of UGW with this rho; n points per side.
+    """Return for each share the result of GW, then that of UGW with this rho, with both point sets of n points.
 
-    shares: the ellipse's fractions of the target's points; report: called with each record when it is ready.
+    shares: the ellipse's fractions of the target's points, whose others are in a square; report: called with each
+    record when it is ready.
 
     >>> [(record.method, record.across < 0.05) for record in run(n=20, eps=0.02, shares=(0.3,))]
     [('GW', False), ('UGW', True)]
@@ -124,7 +125,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def show(echo: Callable[[str], None]) -> list[Record]:
-    """Run the experiment, print each row of the table with `echo` when it is ready, and return the records."""
+    """Solve GW and UGW for each share, `echo` each line of the table when it is ready, and return the results."""
     echo(HEADER)
     records = run(report=lambda record: echo(record.line))
     echo(LEGEND)
@@ -132,7 +133,7 @@ def show(echo: Callable[[str], None]) -> list[Record]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write imbalanced.png and imbalanced.json into `folder`."""
+    """Solve GW and UGW between imbalanced classes, `echo` a table, and write imbalanced.png and .json into `folder`."""
     records = show(echo)
     echo(PAPER)
     solved = [record.numbers("share", "method", "value", "across") for record in records]

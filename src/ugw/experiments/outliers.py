@@ -73,9 +73,9 @@ LEGEND = (
 def run(
     *, n: int = 150, outliers: int = 20, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0
 ) -> list[Record]:
-    """Return the matchings of two moons of n points by UGW for each rho (GW for ∞), and last by UW for `RHO_LINEAR`.
+    """Return the results between two pairs of moons of n points: UGW for each rho (GW for ∞), last UW for `RHO_LINEAR`.
 
-    outliers: number of further points of the target.
+    UW is unbalanced Wasserstein, of the points. outliers: number of further points of the target.
 
     >>> [(record.method, record.on_outliers < 0.5) for record in run(n=30, outliers=4)]
     [('GW', False), ('UGW', False), ('UGW', True), ('UW', True)]
@@ -105,7 +105,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write outliers.png and outliers.json into `folder`."""
+    """Solve GW, UGW and UW between moons, `echo` a table, and write outliers.png and .json into `folder`."""
     records = run()
     echo("\n".join((HEADER, *(record.line for record in records), LEGEND, PAPER)))
     solved = [record.numbers("method", "on_outliers", "moon_to_moon", "value") for record in records]

@@ -64,7 +64,7 @@ class Protocol:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """All pairs (log2 rho1, log2 rho2) of the rhos tried."""
+        """All pairs (log2 rho1, log2 rho2) of the rhos tried, rho1 of the positives, rho2 of the unlabeled points."""
         return [(first, second) for first in self.log_rhos for second in self.log_rhos]
 
     @property
@@ -97,7 +97,7 @@ Call = tuple[Task, Mapping[str, Domain], Protocol]
 def run(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any], *, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Return the results of a task by name, for a JSON file.
+    """Return the results of a task of positive-unlabeled learning by name, for a JSON file.
 
     "init", "pgw": lists of the accuracies in percent of the initial plan and of partial GW on each test fold; "ugw":
     for each of `pairs` of rhos a list of those of UGW on test and validation folds; "mass", "converged": for each pair
@@ -132,9 +132,10 @@ def run(
 def make_spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
 ) -> tuple[Space, Space, np.ndarray, InitialPlans]:
-    """Return the folds (random draws) of these seeds: batches of positives and of unlabeled points, labels, plans.
+    """Return the batches of positives and of unlabeled points, labels and initial plans of the folds of these seeds.
 
-    The labels, bool (folds, m), say which unlabeled points are positive; the plans are the `InitialPlans` of the folds.
+    A fold is a random draw. The labels, bool (folds, m), say which unlabeled points are positive; the last entry is an
+    object whose method `plans(rho1, rho2)` returns the initial plans (folds, n, m).
     """
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
@@ -168,9 +169,10 @@ class InitialPlans:
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
-        """Compute the fixed plan of each fold, or the costs (folds, n, m), the squared differences of eccentricities.
+        """Set `fixed` to exact partial transport plans (folds, n, m), or to None for two different feature spaces.
 
-        x, y: batches of positives and of unlabeled points; eps: of the transport between eccentricities.
+        For these, `cost` (folds, n, m) is set to the squared differences of eccentricities, and `plans` uses eps.
+        x, y: batches of positives and of unlabeled points.
         """
         self.eps, self.fixed = eps, None
         if task.has_one_space:
@@ -182,7 +184,8 @@ class InitialPlans:
     def plans(self, *rho: float) -> np.ndarray:
         """Return the initial plans (folds, n, m) for rho = (rho1, rho2), one for each fold, a random draw of the task.
 
-        They are `fixed`, or solved for this rho by entropic unbalanced transport between eccentricities.
+        They are exact partial transport of the points in one feature space, which does not depend on rho; between two,
+        entropic unbalanced transport between eccentricities.
         """
         if self.fixed is not None:
             return self.fixed
@@ -190,10 +193,10 @@ class InitialPlans:
 
 
 def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: float, folds: int) -> np.ndarray:
-    """Return the labels, bool (folds, m), of the first `folds` items by partial GW that matches all positives.
+    """Return which unlabeled points partial GW predicts positive in the first `folds` items, bool (folds, m).
 
-    The positives have total mass `prior`, the unlabeled points mass 1. x, y: batches of positives and of unlabeled
-    points; plans: initial plans (≥ folds, n, m), None for init="auto".
+    All positives, of total mass `prior`, are matched; the unlabeled points have mass 1. x, y: batches of positives and
+    of unlabeled points; plans: initial plans (≥ folds, n, m), None for init="auto".
     """
     index = torch.arange(folds)
     positives = x.take(index)
@@ -299,7 +302,7 @@ def _end_with_parent() -> None:
 
 
 def _count_step() -> None:
-    """Add one to the number of finished steps of all processes."""
+    """Add one to the number of finished steps of all processes, an integer in shared memory."""
     with _n_steps.get_lock():
         _n_steps.value += 1
 
@@ -333,7 +336,7 @@ def reproduce(
     jobs: int | None = None,
     device: str = "cpu",
 ) -> None:
-    """Run the tasks, print the table with `echo`, and write pu.png and pu.json into `folder`.
+    """Run tasks of positive-unlabeled learning, print a table with `echo`, and write pu.png and pu.json into `folder`.
 
     tasks: names separated by commas, None for all; quick: with the protocol `QUICK`; task_folder: where finished tasks
     are stored and read, `folder`/pu-tasks for None; jobs: tasks at a time, None for the number of cores, 1 on a GPU;

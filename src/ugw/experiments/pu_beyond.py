@@ -29,8 +29,9 @@ TITLES = {"ugw": "UGW (2)", "minima": "best of starts", "cgw": "CGW", "mass": "m
 
 
 def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any]) -> dict[str, Any]:
-    """Return for each method of `TITLES` a dict: accuracies of the test folds in percent, mean mass, and other numbers.
+    """Return a dict of results for each method of `TITLES`, by name, and the task's name and processor seconds.
 
+    A dict has accuracies of the test folds in percent, mean mass, fraction of converged solves and other numbers.
     domains: by key, as from `office_caltech10`; advance: called after each method, for a progress bar.
     """
     start_time = time.process_time()
@@ -39,7 +40,7 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: 
     results: dict[str, Any] = {"task": task.name}
 
     def store(method: str, plans: np.ndarray, converged: np.ndarray, **extra: Any) -> None:
-        """Store accuracies, mean mass, fraction of converged solves, and `extra`, of a batch of plans (folds, n, m).
+        """Set results[method] to accuracies, mean mass, converged fraction and `extra` of plans (folds, n, m).
 
         converged: (folds,) bool.
         """
@@ -81,7 +82,7 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
     It has mean accuracy and standard deviation of each method in percent; under "lower" the number of folds in which
     the best of several starts has a lower objective than one start, and the mean relative decrease over all folds; and
-    the mean log2 of the rho of the mass rule.
+    the mean log2 of the rho of method "mass", chosen by `ugw.rho_for_mass`.
     """
     table = []
     for task in tasks:
@@ -99,7 +100,7 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
 
 def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
-    """Return the rows of `table_rows` as a table, lines of text; folds: the number of test folds of a task."""
+    """Return the rows of `table_rows` as lines of text, last the mean gains over UGW; folds: test folds of a task."""
     lines = [f"test accuracy in %, rho = 2^{LARGEST_LOG_RHOS[0]} but for the mass rule, whose mean log2 rho is given"]
     head = "".join(f"{title:<16}" for title in TITLES.values())
     lines.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")

@@ -59,8 +59,7 @@ def _best_shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: t
     """Return the index of the pair of rhos that is best for all tasks between the two kinds of features.
 
     It has the largest mean over these tasks of (validation accuracy − accuracy if all predicted positives are wrong) /
-    prior. kind: (source, target) features; results: of each task, by name; folds: number
-    of test folds.
+    prior. kind: (source, target) features; results: of each task, by name; folds: number of test folds.
     """
     gains = []
     for task in tasks:

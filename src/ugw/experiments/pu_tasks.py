@@ -35,7 +35,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name of the task on the command line."""
+        """The name of the task on the command line, such as surf-C:decaf-W:0.1."""
         return f"{self.source}-C:{self.target}-{self.letter}:{self.prior:g}"
 
     @property
@@ -91,7 +91,7 @@ SUBSTITUTES = {
 
 
 def parse_tasks(names: str | None) -> list[Task]:
-    """Return the tasks with these names, separated by commas, in this order and each once.
+    """Return the tasks of positive-unlabeled learning with these names, separated by commas, in order, each once.
 
     The name "paper" (or None for all names) stands for all of `TASKS`, "substitute" for all of `SUBSTITUTES`.
 
@@ -123,12 +123,11 @@ class Fold:
 
 
 def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
-    """Return the fold (random draw) of a seed: `size` backpacks of the source as positives, `size` unlabeled images.
+    """Return the random draw of a seed: `size` positives, `size` unlabeled images, and which of these are positive.
 
-    The unlabeled images are of the target domain; round(prior·size) of them are backpacks, none of which is among the
-    positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as from `office_caltech10`. The images are
-    those of the paper's code, which puts backpacks first; here the order is random, so that tie-breaking by order has
-    no advantage.
+    Positives are backpacks of the source. The unlabeled images are of the target domain; round(prior·size) of them are
+    backpacks, none of which is among the positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as
+    from `office_caltech10`. The images are those of the paper's code, here in random order, without advantage in ties.
     """
     from sklearn.model_selection import train_test_split
 

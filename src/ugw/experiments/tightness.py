@@ -188,9 +188,10 @@ LEGEND = (
 def run(
     *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
 ) -> list[Row]:
-    """Return a Row for each kind of `KINDS`, measured on `pairs` pairs of random spaces of n points.
+    """Return for each kind of spaces the fractions of solves that end with two equal plans, with and without entropy.
 
-    starts: runs of `alternate_assignments` for each pair, from random permutations.
+    The other fields of `Row` are fractions too, all measured on `pairs` pairs of random spaces of n points.
+    kinds: keys of `KINDS`; starts: runs of `alternate_assignments` for each pair, from random permutations.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower
@@ -244,7 +245,7 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Return a picture with one bar for each kind: percentages of the runs without entropy by how they end."""
+    """Return a picture with a bar for each kind: % of runs that end with π = γ, with F(π, γ) below both, and others."""
     canvas = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
     ax = canvas.subplots()
     positions = np.arange(len(rows))[::-1]
@@ -272,7 +273,7 @@ def figure(rows: Sequence[Row]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its results with `echo`, and write tightness.png and tightness.json into `folder`."""
+    """Measure how often two plans become equal, `echo` a table, and write tightness.png and .json into `folder`."""
     rows = run()
     echo("\n".join((HEADER, *(row.line for row in rows), LEGEND, PAPER)))
     numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}

@@ -63,7 +63,7 @@ class BilinearMatrix(BatchRecord):
     __rmul__ = __mul__
 
     def core_factors(self) -> tuple[Tensor, Tensor]:
-        """Return L (B, n, k) and R (B, m, k) with left core rightᵀ = L Rᵀ, where k = min(r, s)."""
+        """Return L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ, where k = min(r, s) for a core (B, r, s)."""
         if self.core.shape[1] < self.core.shape[2]:
             right, left = self.mT.core_factors()
             return left, right

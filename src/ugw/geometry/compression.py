@@ -100,20 +100,21 @@ class LandmarkScaling:
 
     @property
     def max_rank(self) -> int:
-        """The number R of eigenpairs with values above rounding errors; 1, a vector of zeros, if there are none."""
+        """The number R of stored eigenpairs; it is 1, with a vector of zeros, if all distances are 0."""
         return len(self.values)
 
     def extend(self, columns: Tensor) -> Tensor:
-        """Return the eigenvectors at k points, (k, R): −½ (columns − column_means) · vectors / values, eq. (6.6).
+        """Return the R eigenvectors extended to k further points (Nyström), (k, R), eq. (6.6).
 
-        columns: (k, m), distances of the points to the landmarks, in units of the largest distance.
+        They are −½ (columns − column_means) · vectors / values. columns: (k, m), distances of the points to the m
+        landmarks, in units of the largest distance.
         """
         # A constant added to a row has no effect: eigenvectors other than that of the mean sum to 0.
         return -0.5 * (columns - self.column_means) @ (self.vectors / self.values)
 
     @cached_property
     def normal_equations(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Matrix (R, R), right-hand side (R,) and ridge (R,) of the least-squares fit of the column weights w.
+        """Matrix (R, R), right-hand side (R,) and ridge (R,) of the least-squares fit of the R column weights w.
 
         The fit minimizes Σ_ij (Σ_k w_k (u_ik − u_jk)² − d_ij)² over all pairs of fit points, u = fit_vectors and
         d = fit_distances: eq. (6.7) of docs/mathematics.md. The ridge is a diagonal, not yet added to the matrix. The
@@ -163,7 +164,7 @@ class LandmarkScaling:
 def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`.
 
-    Landmarks are all points, or of many points 1000: `first`, then each time the farthest from those before.
+    Landmarks are all points, or at most 1000 of more: `first`, then each time the farthest from those before.
     """
     all_points = torch.arange(distances.n, device=distances.device)
     begin = all_points[first : first + 1]
@@ -179,9 +180,10 @@ def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Te
 
 
 def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
-    """Return at most `max_rank` eigenpairs of the distances between landmarks, extended to a sample, the fit points.
+    """Return at most `max_rank` eigenpairs of the doubly centered distances between landmarks, (m,) indices.
 
-    landmarks: (m,) indices. Fit points are the landmarks and other points at even steps of `order`, (n,) indices.
+    The eigenvectors are extended to a sample, the fit points: the landmarks and other points at even steps of `order`,
+    (n,) indices.
     """
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)
@@ -216,7 +218,7 @@ def _candidate_ranks(max_rank: int) -> list[int]:
 
 
 def _position_of_sufficient_rank(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
-    """Return the position in `ranks` of the first with an error ≤ tol on the fit points, a sample, else the last."""
+    """Return the position in `ranks` of the first rank with an error ≤ tol on the fit points, else of the last rank."""
     low, high = 0, len(ranks) - 1
     while low < high:  # bisection: errors decrease with the rank
         middle = (low + high) // 2
@@ -228,7 +230,7 @@ def _position_of_sufficient_rank(scaling: LandmarkScaling, ranks: list[int], tol
 
 
 def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, rank: int) -> LowRankMetric:
-    """Return the metric of all n points from the first `rank` eigenpairs; coordinates of sign 1 come first."""
+    """Return the metric of all n points made of the first `rank` eigenpairs; coordinates of sign 1 come first."""
     weights = scaling.fit_weights(rank)
     order = weights.sign().argsort(descending=True, stable=True)
     order = order[weights[order] != 0] if bool((weights != 0).any()) else order[:1]

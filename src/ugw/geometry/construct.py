@@ -95,9 +95,9 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
 
 
 def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
-    """Return the low-rank metric that `compress_distances` makes of one metric (n, n).
+    """Return a low-rank approximation of one metric (n, n), with errors up to `tol` times the largest distance.
 
-    The `error` of the result is the error measured plus the `error` of the given metric.
+    Its `error` is the error measured plus that of the given metric. Raises InputError if `max_rank` is too small.
     """
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
     low_rank = compress_distances(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)

@@ -81,7 +81,7 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def mT(self) -> ImplicitPlan:
-        """The transposed plan (B, m, n); each access computes its `right_product`, a pass over all pairs of points."""
+        """The transposed plan (B, m, n); each access computes its product with `left`, in a pass over all pairs."""
         # Its product with `left` is not known before the transposed plan exists.
         transposed = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
         return replace(transposed, right_product=transposed @ self.log_plan.left)
@@ -102,7 +102,7 @@ class ImplicitPlan(BatchRecord):
         return self.log_plan.rows(index).exp()
 
     def log_ratio(self, log_a: Tensor, log_b: Tensor) -> BilinearMatrix:
-        """Return log(plan / a⊗b), (B, n, m), with row or col 0 at points of weight 0. log_a: (B, n), log_b: (B, m)."""
+        """Return log(plan / a⊗b), (B, n, m), with row_i or col_j set to 0 at weight 0. log_a: (B, n), log_b: (B, m)."""
         row = torch.where(log_a > -torch.inf, self.log_plan.row - log_a, 0.0)
         col = torch.where(log_b > -torch.inf, self.log_plan.col - log_b, 0.0)
         return replace(self.log_plan, row=row, col=col)
@@ -169,9 +169,9 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
-        """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan scaled to mass 1, and its log mass (B,).
+        """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan divided by its mass, and log(mass), (B,).
 
-        gamma: (B, m); damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
+        phi: f/eps; gamma: (B, m), g/eps; damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
         """
         left, right = self._core_factors
         basis = self.log_kernel.right

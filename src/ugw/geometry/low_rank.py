@@ -92,7 +92,10 @@ class LowRankMetric:
         )
 
     def moments(self, v: Tensor) -> WeightMoments:
-        """Return the moments of v, (..., n), for `apply_squared_to_moments` of any metric of points in the same R^r."""
+        """Return Σ_j v_j times 1, h_j, h_j², φ_j, h_j φ_j and φ_j φ_jᵀ over the points φ_j, for v (..., n), in float64.
+
+        h_j: signed squared norm; `apply_squared_to_moments` of a metric of any points in R^r computes Σ_j D_ij² v_j.
+        """
         v, h, points = v.double(), self.squared_norms.double(), self.points.double()
         weighted = v[..., None] * points
         return WeightMoments(

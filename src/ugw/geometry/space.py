@@ -365,7 +365,7 @@ class Space:
         return self._with_tensors(Tensor.detach, metric=self.metric.detach())
 
     def __repr__(self) -> str:
-        """Return one line with sizes, masses, dtype and what the space has."""
+        """Return one line: number of points, mass, dtype, rank of the distances, dimensions of points and features."""
         if self.sizes is None:
             parts = [f"n={self.n}", f"mass={float(self.mass):.4g}"]
         else:

@@ -51,12 +51,12 @@ class AggregatedProblem(BatchRecord):
 
 
 def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
-    """Return the problem on at most `count` clusters of each space, and at most as many as an item has points.
+    """Return the problem aggregated to at most `count` clusters of each space, and these clusters.
 
-    choose_centers: returns the centers around which clusters are formed; average: distances between clusters are means
-    over their points instead of distances between their centers. For plans that treat all points of a cluster alike
-    this is the problem itself, but for the variance of the distances within a cluster, so that it has nearly the same
-    local minima.
+    Clusters are not more than an item has points. choose_centers: returns the centers around which clusters are formed;
+    average: distances between clusters are means over their points instead of distances between their centers. For
+    plans that treat all points of a cluster alike this is the problem itself, but for the variance of the distances
+    within a cluster, so that it has nearly the same local minima.
     """
     sizes = problem.sizes or ((problem.x.n, problem.y.n),)
     counts_x, counts_y = (tuple(min(count, size) for size in side) for side in zip(*sizes, strict=True))
@@ -72,7 +72,7 @@ def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, averag
 
 
 def _space_of_clusters(clusters: Clusters, weights: Tensor, counts: tuple[int, ...], *, numpy: bool) -> Space:
-    """Return the batch of spaces whose points are clusters of weights (B, k); counts: clusters of each item."""
+    """Return the B spaces whose points are the clusters, of given weights (B, k); counts: clusters of each item."""
     return Space(DenseMetric(clusters.cluster_distances), weights, None, None, counts, numpy)
 
 

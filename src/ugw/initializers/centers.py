@@ -19,22 +19,22 @@ ChooseCenters = Callable[[Metric, Tensor, Sequence[int]], Tensor]
 
 
 def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
-    """Return indices (B, k): the most eccentric point, then each time the one farthest from all chosen before.
+    """Return indices (B, k): the point of largest mean distance to all, then each time the farthest from those chosen.
 
     weights: (B, n), of weight 0 are never chosen; counts: of each item, k is the largest. Indices repeat in items with
     fewer than k different points.
     """
     present = weights > 0
-    first = torch.where(present, eccentricity_ranks(metric, weights), -torch.inf).argmax(1)
+    first = torch.where(present, rounded_eccentricities(metric, weights), -torch.inf).argmax(1)
     return farthest_points(partial(_column, metric, len(weights)), first, max(counts), candidates=present)
 
 
 def quantile_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
-    """Return indices (B, k) of points at even quantiles of the weights (B, n), points sorted by eccentricity.
+    """Return indices (B, k) of points at even quantiles of the weights (B, n), points sorted by mean distance to all.
 
     counts: of each item, k is the largest; items with fewer repeat their first index.
     """
-    order = eccentricity_ranks(metric, weights).argsort(dim=1, stable=True)
+    order = rounded_eccentricities(metric, weights).argsort(dim=1, stable=True)
     rows = {count: even_quantiles(count, weights.device) for count in counts}
     quantiles = rows[counts[0]]
     if len(rows) > 1:
@@ -48,10 +48,10 @@ def eccentricities(metric: Metric, weights: Tensor) -> Tensor:
     return metric.apply(weights[:, :, None])[:, :, 0]
 
 
-def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
-    """Return the eccentricities D a, (B, n), in units of a small share of the largest, rounded to whole numbers.
+def rounded_eccentricities(metric: Metric, weights: Tensor) -> Tensor:
+    """Return the mean distances D a, (B, n), of points to all others, in units of 1e-10 (float32: 1e-5) of the largest.
 
-    Points whose eccentricities differ by rounding alone tie, so that their order is that of their indices.
+    They are rounded to whole numbers, so that points whose mean distances differ by rounding alone tie.
     """
     values = eccentricities(metric, weights)
     share = INITIALIZER_CONFIG.eccentricity_step[str(values.dtype).removeprefix("torch.")]

@@ -32,18 +32,18 @@ class Clusters(BatchRecord):
     is_exact: Tensor
 
     def weight_shares(self, log_weights: Tensor) -> Tensor:
-        """Return (B, n, k): the weight of each point divided by the weight of its cluster, 0 in all other clusters."""
+        """Return (B, n, k): the weight of each point over the weight of its cluster, 0 in all other clusters."""
         return _weight_shares(self.labels, log_weights.exp(), self.weights)
 
 
 def cluster_points(
     space: Space, log_weights: Tensor, counts: Sequence[int], choose_centers: ChooseCenters, *, average: bool = False
 ) -> Clusters:
-    """Return clusters of points around at most counts[i] centers for batch item i.
+    """Return the `Clusters` of points around at most counts[i] centers in batch item i: labels, weights, distances.
 
-    log_weights: (B, n), of mass 1; counts: at most the number of points of the item without padding;
-    choose_centers: returns the centers for a metric, weights and counts; average:
-    distances to a cluster are means over its points instead of distances to its center.
+    log_weights: (B, n), of mass 1; counts: at most the number of points of the item without padding; choose_centers:
+    returns the centers for a metric, weights and counts; average: distances to a cluster are means over its points
+    instead of distances to its center.
     """
     weights, metric = log_weights.exp(), space.metric
     centers = choose_centers(metric, weights, counts)

@@ -28,7 +28,7 @@ from .successive_halving import Round, split_candidates, successive_halving
 
 @cache
 def search_solver(count: int) -> AlternateMin:
-    """Return the solver that makes the steps of all candidates in a search for `count` plans.
+    """Return the AlternateMin of loose tolerance whose steps compare the candidates in a search for `count` plans.
 
     A few inner iterations suffice to compare candidates, and entropy falls fast.
     """
@@ -46,12 +46,12 @@ def search_solver(count: int) -> AlternateMin:
 
 
 def coarse_plan(problem: UGW) -> Tensor:
-    """Return the best plan (B, n, m) of mass 1 found by a search with many candidates on clusters, `coarse_plans`."""
+    """Return the best initial plan (B, n, m), of mass 1, found from many candidates on clusters by `coarse_plans`."""
     return coarse_plans(problem, 1)[0][:, 0]
 
 
 def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best different plans found, (B, up to `count`, n, m), best first, and their objectives, (B, same).
+    """Return the best different initial plans found, (B, S, n, m), best first, and objectives (B, S), S ≤ `count`.
 
     Plans have mass 1. An item with fewer different plans than others repeats its first one with the objective inf.
 
@@ -73,9 +73,9 @@ def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best different plans found, (B, up to `count`, n, m), and their objectives, (B, same), best first.
+    """Return the best different plans found, (B, S, n, m), and their objectives, (B, S), best first, S ≤ `count`.
 
-    All candidates run on the coarsest level and then on all points of the problem, without a middle level.
+    All candidates run on a few clusters and the best of them on all points of the problem, without a middle level.
     """
     config = INITIALIZER_CONFIG
     coarse, fine = _schedule(config.coarse_rounds, count), _schedule(fine_rounds(*problem.largest), count)
@@ -91,13 +91,13 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
-    """Return steps, survivors and largest gap of each round on all points of a problem of n × m points."""
+    """Return (steps, survivors, largest gap to the best objective) of each round of the search on all n × m points."""
     config = INITIALIZER_CONFIG
     return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
 
 
 def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
-    """Return plans (B, S, n, m) that survive successive halving, on clusters and then on all points, and objectives.
+    """Return the plans (B, S, n, m) that survive successive halving on clusters, then on all points, and objectives.
 
     A round makes some solver steps from each candidate and keeps the best ones. The rounds `coarse` start from formulas
     (product, first lower bound, random) on a problem between clusters, the rounds `fine` from the survivors on all
@@ -118,8 +118,8 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[Round, ...]:
     """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
 
-    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap of each. Where several plans
-    are to be returned, none is dropped for its gap.
+    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap to the best objective of
+    each. Where several plans are to be returned, none is dropped for its gap.
     """
     n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(
@@ -134,7 +134,7 @@ def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[R
 
 
 def _middle_level(problem: UGW) -> AggregatedProblem:
-    """Return the problem on 100 to 400 clusters per side, the level between the coarsest level and all points.
+    """Return the problem aggregated to 100 to 400 clusters per side, with these clusters.
 
     Called only for problems of many points, for which `size_class` gives a number of middle clusters.
     """
@@ -147,7 +147,7 @@ def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> 
 
 
 def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
-    """Return the problem on k and l clusters of the points (the coarsest level), and initial plans of it (B, S, k, l).
+    """Return the problem aggregated to k and l clusters, with these clusters, and initial plans of it (B, S, k, l).
 
     eps is raised to at least `min_coarse_eps_share` of the mean distortion. The plans are not solved yet: the product
     plan, the one of the first lower bound, and random ones.

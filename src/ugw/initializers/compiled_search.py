@@ -25,7 +25,7 @@ from .successive_halving import Round
 
 
 def has_compiled_search(problem: UGW) -> bool:
-    """Return whether `search_compiled` can be used: a stored problem, not too large, on a CPU, with the loss t²."""
+    """Return whether `search_compiled` can be used: plans stored and not too large, on a CPU, with the loss t²."""
     n, m = problem.largest
     is_small = n * m <= THRESHOLDS.max_middle_clusters**2
     return is_small and not problem.eps.is_cuda and native.is_available() and problem.compiled_inputs() is not None
@@ -34,10 +34,11 @@ def has_compiled_search(problem: UGW) -> bool:
 def search_compiled(
     problem: UGW, count: int, solver: AlternateMin, coarse_rounds: Sequence[Round], fine_rounds: Sequence[Round]
 ) -> tuple[Tensor, Tensor]:
-    """Return the best plans that differ, (B, count, n, m), best first, and their objectives (B, count).
+    """Return the best plans found by the C++ search, (B, count, n, m), best first, and their objectives (B, count).
 
-    It does in float64 what `coarse.search` does in torch. An item with fewer different plans repeats its first one with
-    the objective inf. solver: the options of all steps; coarse_rounds, fine_rounds: between clusters, on all points.
+    It does in float64 what `coarse.search` does in torch. The plans, of mass 1, differ; an item with fewer repeats its
+    first one with the objective inf. solver: the options of all steps; coarse_rounds, fine_rounds: of successive
+    halving between clusters, and on all points.
     """
     library, inputs = native.load(), problem.compiled_inputs()
     if inputs is None:
@@ -69,7 +70,7 @@ def search_compiled(
 
 
 def _search_items(library: native.Library, arrays: _SearchArrays) -> None:
-    """Fill `arrays.plans` and `arrays.values`, a few items per call, so that Ctrl-C can interrupt between the calls.
+    """Fill `plans`, `values` and `n_steps` of `arrays`, a few items per call, so that Ctrl-C works between calls.
 
     The first call has one item per thread. The number is doubled while a call takes less than half of
     `compiled_call_seconds`, because threads wait for each other at the end of a call.
@@ -110,13 +111,13 @@ class _SearchArrays:
     n_steps: Tensor
 
     def steps_of_items(self, first: int, end: int) -> Tensor:
-        """Return the steps of all candidates of each item, (B,), 0 but for the items `first`, ..., `end` − 1."""
+        """Return the number of steps of all candidates of each item, (B,), but 0 outside `first`, ..., `end` − 1."""
         steps = torch.zeros_like(self.n_steps)
         steps[first:end] = self.n_steps[first:end]
         return steps
 
     def run_of_items(self, first: int, end: int, n_threads: int) -> native.SearchRun:
-        """Return the arguments of a library call that searches plans for the items `first`, ..., `end` − 1."""
+        """Return the arguments of the C++ call that searches plans for the items `first`, ..., `end` − 1."""
         n, m = self.plans.shape[2:]
         matrices = [
             tensor if tensor is None or tensor.ndim == 2 else tensor[first:end] for tensor in (*self.metrics, self.cost)
@@ -151,9 +152,9 @@ class _SearchArrays:
 
 @lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
 def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
-    """Return the random numbers of `random_anchor_plans` and `low_rank_noise` for a search, float64.
+    """Return uniform (anchors, 2) and normal (2, n_points, 1, factors) random numbers, float64, for a compiled search.
 
-    (anchors, 2), uniform, and (2, n_points, 1, factors), normal. n_points: of the larger space.
+    They are those of `random_anchor_plans` and `low_rank_noise`. n_points: of the larger space.
     """
     config, cpu = INITIALIZER_CONFIG, torch.device("cpu")
     n_anchors = config.n_random_candidates * config.n_anchor_pairs
@@ -165,10 +166,11 @@ def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
 def search_tables(
     config_fields: tuple[str, ...], search_fields: tuple[str, ...], solver: AlternateMin, rounds: tuple[Round, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the values of `config_fields`, of `search_fields`, and (rounds, 3): steps, survivors, largest gap.
+    """Return options and thresholds of a compiled search as three float64 tensors in the layout of the C++ library.
 
-    All are float64 tensors; the fields are those of the C++ records `Config` and `SearchConfig`; 0 survivors stand for
-    None. solver: the options of all steps.
+    They are the values of `config_fields` and of `search_fields`, fields of the C++ records `Config` and
+    `SearchConfig`, and (rounds, 3): steps, survivors (0 for all) and largest gap of each round. solver: the options of
+    all steps.
     """
     options = solver.with_defaults()
     of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)

@@ -69,7 +69,7 @@ class InitializerConfig:
     max_batch_entries: dict[str, int] = field(default_factory=lambda: {"cpu": 1 << 20, "cuda": 1 << 26})
 
     # -- conic problems ------------------------------------------------------------------------------------------------
-    # Steps of UGW from a candidate before CGW takes it.
+    # Steps of UGW (the surrogate) from a candidate before CGW takes it.
     n_surrogate_steps: int = 15
     # Steps of CGW with products in TF32, on CUDA, before those in float32.
     n_tf32_steps: int = 10
@@ -102,9 +102,9 @@ class InitializerConfig:
     swapped_survivors: tuple[int, ...] = (8, 4, 2)
 
     # -- partial problems ----------------------------------------------------------------------------------------------
-    # Steps of the surrogate from each candidate.
+    # Steps of UGW on the same spaces (the surrogate) from each candidate.
     n_partial_surrogate_steps: int = 30
-    # Steps of the surrogate without entropy, which converges slowly.
+    # Steps of the same UGW problem without entropy, which converges slowly.
     n_sharp_steps: int = 100
     # Steps of Frank–Wolfe at each raised penalty: most plans are at a vertex by then.
     n_penalty_steps: int = 50

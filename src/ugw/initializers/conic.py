@@ -27,13 +27,13 @@ from .plans import first_lower_bound_plan, noise_plans, starts_of_linear_program
 from .select import candidate_plans
 from .successive_halving import Round, different_candidates, pick_plans, successive_halving
 
-# The starts that a conic problem improves by steps of its surrogate, and of its own, before it is solved.
+# Initial plans that a conic solve first improves by steps of UGW (its surrogate), and then by its own steps.
 IMPROVED_STARTS = ("auto", "best", "coarse")
 # A product with the kernel costs far more than a linear step: a linear step may be sharp.
 TRANSPORT_SOLVER = AlternateMin(
     inner=Sinkhorn(max_iter=200), proximal=ProximalSchedule(first=0.003, last=0.0003, factor=0.8)
 ).with_defaults()
-# The surrogate runs a few steps from its candidates.
+# A few steps of the UGW problem from each of its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
 # CGW compares candidates by a few steps with few inner iterations, whose entropy falls fast.
 SEARCH_SOLVER = AlternateMin(
@@ -42,7 +42,7 @@ SEARCH_SOLVER = AlternateMin(
 
 
 def conic_rounds(solver: AlternateMin, rounds: tuple[tuple[int, int], ...], *, must_differ: bool) -> tuple[Round, ...]:
-    """Return rounds of successive halving whose entropy falls over all of them as in one run of the solver.
+    """Return rounds of successive halving whose proximal entropy falls over all of them as in one run of the solver.
 
     rounds: number of steps and of survivors of each; must_differ: are plans close to a better one dropped?
     """
@@ -64,8 +64,8 @@ COMPARISON_SCHEDULE = conic_rounds(TRANSPORT_SOLVER, INITIALIZER_CONFIG.conic_co
 class Strategy:
     """How one kind of conic problem is solved.
 
-    build: makes the problem and its surrogate, the UGW problem of the same spaces, whose plans start the conic solve;
-    solver: the default options; candidates: maps (problem, surrogate, solver, init) to the initial plans (B, S, n, m).
+    build: makes the problem, and the UGW problem of the same spaces, whose plans start the conic solve; solver: the
+    default options; candidates: maps (problem, UGW problem, solver, init) to the initial plans (B, S, n, m).
     """
 
     build: Callable[..., tuple[Any, UGW]]
@@ -76,8 +76,8 @@ class Strategy:
 def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of a conic problem over KL whose items are of one size class.
 
-    surrogate: the UGW problem of the same spaces, whose plans start the conic solve; solver: of the conic problem;
-    init: the name of an initial plan, or a plan.
+    surrogate: the UGW problem of the same spaces, for which candidates are made; solver: of the conic problem; init:
+    the name of an initial plan, or a plan.
     """
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)

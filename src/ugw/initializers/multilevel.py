@@ -35,12 +35,12 @@ LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZ
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
-    """Return the initial plan (B, n, m) that a name in `INIT_NAMES` stands for."""
+    """Return the initial plan (B, n, m), as `ImplicitPlan`, for a name such as "product" or "auto" in `INIT_NAMES`."""
     return PLANS_BY_NAME[name](problem)
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after the transport plan between eccentricities (mean distances).
+    """Return the plan (B, n, m) found by one linear step from the transport plan between mean distances to all points.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -49,7 +49,7 @@ def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after the entropic transport plan for the cost |x_i − y_j|².
+    """Return the plan (B, n, m) found by one linear step from the transport plan for the cost |x_i − y_j|².
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -60,10 +60,10 @@ def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step (transport for the UGW cost linearized at a plan) after a random plan.
+    """Return the plan (B, n, m) found by one linear step from a random plan.
 
-    The random plan is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k,
-    j_k).
+    A linear step solves the transport problem for the UGW cost linearized at a plan. The random plan is proportional to
+    a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
     """
     near_x, near_y, width = anchor_distances(problem, 1)
     kernel = StreamingKernel.from_cost(_squared_differences(near_x, near_y), problem.log_a, problem.log_b, width)
@@ -90,9 +90,9 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def _solve_level(problem: UGW, init: Any) -> Any:
-    """Return the plan (B, n, m), scaled to mass 1, after the steps of `LEVEL_SOLVER` from the plan `init`.
+    """Return the plan (B, n, m) after at most 30 solver steps from the plan `init`, scaled to mass 1.
 
-    The mass of a plan that matches nothing may underflow. The steps are reported.
+    The mass of a plan that matches nothing may underflow. The steps are reported as search steps.
     """
     state, n_iter = LEVEL_SOLVER.final_state(problem, init)
     report_search_steps(n_iter)
@@ -111,9 +111,9 @@ PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {
 
 
 def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
-    """Return a plan (B, n, m) as it is if it has the factors left and right of the problem, else after one linear step.
+    """Return `plan` itself if it has the bases left and right of the problem, else the plan one linear step from it.
 
-    A linear step solves the transport problem for the UGW cost linearized at a plan. plan: a tensor or an
+    A linear step solves the transport problem for the UGW cost linearized at a plan. plan: (B, n, m), a tensor or an
     `ImplicitPlan`, of any mass.
     """
     if isinstance(plan, ImplicitPlan):
@@ -164,7 +164,7 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
     eps = entropy.to(plan.dtype)[:, None]
 
     def kernel(between: StreamingUGW) -> StreamingKernel:
-        """Return the kernel of the cost linearized at the given plan, between the points of the problem `between`."""
+        """Return exp(−cost/eps), cost linearized at the given plan, between the points of the problem `between`."""
         return StreamingKernel.from_cost(
             moments.local_cost(between) - constant, between.log_a, between.log_b, eps[:, 0]
         )
@@ -189,7 +189,7 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan (B, n, m) for a cost, with its `left` and `right`, and the problem's rhos."""
+    """Return the entropic transport plan (B, n, m) for a cost and the rhos of the problem, with eps = `_start_eps`."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     config = INITIALIZER_CONFIG
     sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)
@@ -197,7 +197,7 @@ def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
-    """Return `linear_step_plan` (B, n, m) at the transport plan for |x_i − y_j|². x: (B, n, k), y: (B, m, k)."""
+    """Return the plan (B, n, m) one linearized UGW step from the transport plan for |x_i − y_j|². x: (B, n, k)."""
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     basis_product = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
@@ -205,7 +205,7 @@ def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> Im
 
 
 def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
-    """Return `linear_step_plan` for a plan (B, n, m) whose factors left and right are not those of the problem."""
+    """Return the plan (B, n, m) one linearized UGW step from a plan whose bases are not those of the problem."""
     right_product = (plan @ problem.right.to(plan.dtype)).double()
     return linear_step_plan(problem, plan, problem.left.double().mT @ right_product)
 
@@ -225,13 +225,13 @@ def _mean_cost(cost: BilinearMatrix, p1: Tensor, p2: Tensor, basis_product: Tens
 
 
 def _squared_differences(x: Tensor, y: Tensor) -> BilinearMatrix:
-    """Return Σ_k (x_ik − y_jk)² as a bilinear matrix. x: (B, n, k), y: (B, m, k)."""
+    """Return Σ_k (x_ik − y_jk)², (B, n, m), as a BilinearMatrix with bases x and y. x: (B, n, k), y: (B, m, k)."""
     core = -2.0 * torch.eye(x.shape[2], dtype=torch.float64, device=x.device).expand(len(x), -1, -1)
     return BilinearMatrix(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
 
 
 def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
-    """Return the problem on n and m of the points, at even quantiles of their weights, with equal weights."""
+    """Return the problem on samples of n and m points, at even weight quantiles by mean distance, of equal weight."""
     x = _sample_space(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _sample_space(problem.y, problem.log_b, problem.log_mass_b, m)
     return replace(problem, x=x, y=y, distortion_sum=None)

@@ -39,7 +39,7 @@ class Multistart:
     n: int = 8
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Raise InputError unless n is a whole number > 0 and `solver` a Solver that is no Multistart."""
         object.__setattr__(self, "n", check_whole_number("Multistart n", self.n))  # the record is frozen
         if not isinstance(self.solver, Solver):
             raise InputError(
@@ -48,7 +48,7 @@ class Multistart:
             )
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Return the best result over the plan `init` (B, n, m) and n − 1 random plans."""
+        """Return the `Result` with the best solution of each item from `init` (B, n, m) and n − 1 random plans."""
         return solve_from_candidates(self, problem, init[:, None])
 
     def with_defaults(self, defaults: Solver) -> Multistart:
@@ -69,7 +69,7 @@ def base_solver(solver: Any) -> Any:
 
 
 def check_solver(solver: Any, default: Solver) -> Any:
-    """Return the caller's solver with the options of the default where none are given, or the default for None.
+    """Return `solver` with the options of `default` where its own are None, or `default` if solver is None.
 
     Raises InputError unless the solver is of the class of the default, or a Multistart of such a solver.
     """
@@ -105,10 +105,10 @@ def with_article(name: str) -> str:
 
 
 def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None = None) -> Result:
-    """Return the best result of each item, solving from all its initial plans (B, S, n, m) as one batch.
+    """Return the `Result` with the best solution of each item over its initial plans (B, S, n, m), run as one batch.
 
-    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: of the run, None to open the
-    one of the solver.
+    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: progress bar and callback of
+    the run, None to open those of the solver.
     """
     if isinstance(solver, Multistart):
         return solve_from_candidates(solver.solver, problem, solver.with_random_plans(problem, plans), monitor)

@@ -1,4 +1,4 @@
-"""Candidates for the first plan of a problem that Frank–Wolfe solves, from those of a UGW problem: its surrogate.
+"""Initial plans of problems that Frank–Wolfe solves, from those of a UGW problem of the same spaces, the surrogate.
 
 Such problems are partial ones, TV or Mass, and balanced GW without entropy.
 """
@@ -26,25 +26,25 @@ from .swapped_vertices import swapped_vertices
 
 # Balanced GW without entropy alternates from all its candidates but the product plan.
 ALTERNATING_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_alternating_steps_before_vertex)),)
-# The surrogate runs from all its candidates.
+# Steps of the UGW problem (surrogate) from each of its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_partial_surrogate_steps)),)
-# The surrogate without entropy, at one penalty: the best of its candidates survives.
+# Steps of the UGW problem without entropy, at one penalty: the best of its candidates survives.
 SHARP_SCHEDULE = (
     Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
 )
-# The partial problem at one penalty: the better of two candidates survives.
+# Steps of the partial problem at one penalty: the better of two candidates survives.
 PENALTY_SCHEDULE = (
     Round(FrankWolfe(max_iter=INITIALIZER_CONFIG.n_penalty_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
 )
 
 
 def balanced_candidates(problem: UGW, init: Any) -> Tensor:
-    """Return the initial plans (B, S, n, m), for Frank–Wolfe, of balanced GW without entropy.
+    """Return the initial plans (B, S, n, m) from which Frank–Wolfe solves balanced GW without entropy.
 
-    problem: a UGW problem with two hard marginals and eps = 0, whose items are of one size class; init: the name of an
-    initial plan, or a plan. Between few points "auto" compares vertices after swaps, otherwise plans after entropic
-    steps; "best" does both. The product plan is always a candidate of "auto" and "best", so that the solution is no
-    worse than that of a conditional gradient from it.
+    problem: a UGW problem with rho = inf and eps = 0, whose items are of one size class; init: the name of an initial
+    plan, whose plans have mass 1, or a plan, which is returned with S = 1. Between few points "auto" compares vertices
+    after swaps, otherwise plans after entropic steps; "best" does both. The product plan is always a candidate of
+    "auto" and "best", so that the solution is no worse than that of a conditional gradient from it.
     """
     if not isinstance(init, str) or init not in ("auto", "best"):
         return candidate_plans(problem, init)
@@ -60,11 +60,11 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
 
 
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
-    """Return the initial plans (B, S, n, m) of a partial problem whose items are of one size class.
+    """Return the initial plans (B, S, n, m), with their mass, of a partial problem of items of one size class.
 
-    surrogate: the UGW problem of the same spaces, whose plans start the partial solve; init: the name of an initial
-    plan, or a plan, which keeps its mass. All other plans get the largest possible mass: along a ray the objective is a
-    parabola through the empty plan, so that a plan of little mass would lead to the empty one.
+    surrogate: the UGW problem of the same spaces, whose plans are the candidates; init: the name of an initial plan, or
+    a plan, which keeps its mass. All other plans get the largest possible mass: along a ray the objective is a parabola
+    through the empty plan, so that a plan of little mass would lead to the empty one.
     """
     plans = candidate_plans(surrogate, "best" if isinstance(init, str) and init == "auto" else init)
     if not isinstance(init, str):
@@ -81,16 +81,16 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
 
 
 def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) -> Tensor:
-    """Return plans (B, S, n, m) found by lowering the rhos of a TV problem to their values by factors of ten.
+    """Return plans (B, S, n, m) of mass max_mass found by lowering the rhos of a TV problem to their values by tens.
 
-    At each level there are two plans: the better one of the level above, and the best plan of the surrogate (the UGW
-    problem of the same spaces) at eps = 0 with the rhos of the level, scaled to `max_mass`, (B, 1, 1, 1). Frank–Wolfe
+    At each level there are two plans: the better one of the level above, and the best plan of `surrogate`, the UGW
+    problem of the same spaces, at eps = 0 with the rhos of the level, scaled to `max_mass`, (B, 1, 1, 1). Frank–Wolfe
     steps from both select the better one; at the last level both are returned: S = 2, or 1 if there is one level, or 0
     for Mass, which has no rho.
 
     Where unmatched mass costs little compared with distortion, only plans that are nearly right are better than the
     empty plan. At high rhos all mass stays matched, and what is right about a plan remains as they fall, but outliers
-    keep their partners; plans of the surrogate may match a point in part.
+    keep their partners; plans of the UGW problem may match a point in part.
     """
     plans = max_mass.new_empty(problem.batch, 0, problem.x.n, problem.y.n)
     if isinstance(problem.div_a, Mass) or isinstance(problem.div_b, Mass):

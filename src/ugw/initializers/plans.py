@@ -18,7 +18,7 @@ from ..problems.distortion.squares import distance_moments
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
 from ..solvers.sinkhorn import Sinkhorn
-from .centers import eccentricities, eccentricity_ranks
+from .centers import eccentricities, rounded_eccentricities
 from .config import INITIALIZER_CONFIG
 
 
@@ -60,7 +60,7 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
 
 
 def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the distances of all points to K random anchors of their space, (B, n, K) and (B, m, K), and widths (B,).
+    """Return distances (B, n, K), (B, m, K) of all points to K random anchors of their space, and kernel widths (B,).
 
     K is `count` times the number of anchor pairs of a random plan ∝ a⊗b·exp(−(squared differences) / width).
     """
@@ -103,7 +103,7 @@ def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: 
 
 
 def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return normal random numbers (2, *size): for the space with the larger distances, and for the other one."""
+    """Return seeded normal random numbers (2, *size): for the space with larger distances, then for the other one."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 
@@ -118,7 +118,7 @@ def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
 
 
 def vertex_plans(problem: SpacePair, count: int) -> Tensor:
-    """Return `count` vertices of the plans with marginals a and b of mass 1, (B, count, n, m).
+    """Return `count` vertices of the polytope of plans with marginals a and b of mass 1, (B, count, n, m).
 
     They are made by the north-west corner rule, which takes the points in the order of their eccentricities for the
     first vertex and in random orders for the others.
@@ -129,7 +129,7 @@ def vertex_plans(problem: SpacePair, count: int) -> Tensor:
     side = _side_that_draws_first(problem)
     plans = [
         north_west_corner(
-            problem, *(eccentricity_ranks(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
+            problem, *(rounded_eccentricities(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
         )
     ]
     for k in range(1, count):
@@ -153,9 +153,10 @@ def north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
-    """Return `count` orders of the points of each space, (B, count, n) and (B, count, m), for `north_west_corner`.
+    """Return `count` orders (indices) of the points of each space, (B, count, n) and (B, count, m).
 
-    The first orders are by eccentricity, the others by the distance to a random anchor of the space; ties by index.
+    For `north_west_corner`: the first are by eccentricity, the others by the distance to a random anchor; ties by
+    index.
     """
     n_plans = -(-(count - 1) // INITIALIZER_CONFIG.n_anchor_pairs)
     near_x, near_y, _ = anchor_distances(problem, max(n_plans, 1))
@@ -163,7 +164,7 @@ def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
     rows, cols = (
         torch.cat(
             [
-                eccentricity_ranks(space.metric, log_weights.exp()).argsort(dim=1, stable=True)[:, None],
+                rounded_eccentricities(space.metric, log_weights.exp()).argsort(dim=1, stable=True)[:, None],
                 near[:, :, : count - 1].mT.argsort(dim=2, stable=True),
             ],
             dim=1,
@@ -174,7 +175,7 @@ def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
 
 
 def starts_of_linear_programs(problem: SpacePair) -> Tensor:
-    """Return random anchor plans and vertices of the transport polytope, (B, S, n, m): starts of linear programs."""
+    """Return random anchor plans, then vertices of the transport polytope, (B, S, n, m), of mass 1."""
     config = INITIALIZER_CONFIG
     plans = random_anchor_plans(problem, config.n_random_starts), vertex_plans(problem, config.n_vertex_starts)
     return torch.cat(plans, dim=1)
@@ -216,12 +217,12 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
 
 def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:
-    """Return indices (B, n) of the points by decreasing eccentricity, ties by index, those of weight 0 last."""
-    far = eccentricity_ranks(space.metric, log_weights.exp())
-    return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
+    """Return indices (B, n) of points by decreasing mean distance to all, ties by index, those of weight 0 last."""
+    rounded = rounded_eccentricities(space.metric, log_weights.exp())
+    return torch.where(log_weights > -torch.inf, -rounded, torch.inf).argsort(dim=1, stable=True)
 
 
 def _side_that_draws_first(problem: SpacePair) -> Tensor:
-    """Return (B,): 0 if x has the larger mean square distance, else 1: swapped spaces swap their random numbers."""
+    """Return (B,): 0 if x has the larger mean squared distance, else 1. Swapped spaces so swap their random numbers."""
     squares = [distance_moments(s.metric, w)[1] for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
     return (squares[0] < squares[1]).long()

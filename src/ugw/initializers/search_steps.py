@@ -27,7 +27,7 @@ class SearchSteps:
     monitor: Monitor | None
 
     def add_to(self, output: SolverOutput) -> SolverOutput:
-        """Return the output of the solve that followed, with these steps added to its `n_iter_search`."""
+        """Return the output of the solve that followed the search, with `n_steps` added to its `n_iter_search`."""
         return replace(output, n_iter_search=output.n_iter_search + self.n_steps)
 
 
@@ -36,7 +36,7 @@ _CURRENT: ContextVar[SearchSteps | None] = ContextVar("search_steps", default=No
 
 @contextmanager
 def count_search_steps(problem: SpacePair, monitor: Monitor | None) -> Iterator[SearchSteps]:
-    """Yield the `SearchSteps` of the items of a problem, which count what `report_search_steps` gets in the context."""
+    """Yield a `SearchSteps` with n_steps = 0, (B,), to which `report_search_steps` adds within the context."""
     steps = SearchSteps(torch.zeros(problem.batch, dtype=torch.long, device=problem.x.device), monitor)
     token = _CURRENT.set(steps)
     try:
@@ -46,7 +46,7 @@ def count_search_steps(problem: SpacePair, monitor: Monitor | None) -> Iterator[
 
 
 def report_search_steps(n_iter: Tensor) -> None:
-    """Add steps of candidates to the count of the current solve, if there is one, and show the count in its bar.
+    """Add steps of candidates to the `SearchSteps` of the current context, if any, and show it in the progress bar.
 
     n_iter: (B·k,), steps of k candidates of each of its B items, those of an item one after the other.
     """

@@ -34,9 +34,9 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
 
 
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
-    """Return the initial plans (B, S, n, m) that `init` stands for, of mass 1 for a name, S = 1 for a plan.
+    """Return the initial plans (B, S, n, m) that `init` stands for: S ≤ 4 for "best", S = 1 otherwise.
 
-    init: a name or plans (B, n, m), as `read_start` returns them; these keep their mass.
+    init: a name, whose plans have mass 1, or plans (B, n, m) as `read_start` returns them, which keep their mass.
     """
     if not isinstance(init, str):
         return init[:, None]
@@ -57,7 +57,7 @@ def n_solved_candidates(init: str) -> int:
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:
-    """Return the checked start: a name unchanged, or plans as a tensor (B, n, m).
+    """Return `init` after checks: a name unchanged, or plans as a tensor (B, n, m).
 
     A LazyPlan becomes an ImplicitPlan if the problem is streaming. init: a name, a plan, a LazyPlan, or a Result or
     ConicResult, whose plan is taken. Raises InputError for starts and solvers that do not fit the problem.

@@ -126,7 +126,7 @@ def pick_plans(plans: Tensor, index: Tensor) -> Tensor:
 
 
 def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield groups (B, k, ...) of candidates (B, S, ...) that fit into one batch, and the items (B·k,) of their plans.
+    """Yield groups (B, k, ...) of candidates (B, S, ...) that fit into one batch, and the item (B·k,) of each of them.
 
     size: of one candidate, (n, m), while it runs; items: None if k = 1, that is one candidate of each item.
     """
@@ -138,16 +138,16 @@ def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tenso
 
 
 def penalized_objective(problem: Problem, state: Any) -> Tensor:
-    """Return the objective (B,) at the plan of a state, plus a penalty for hard marginals that the plan misses.
+    """Return the objective (B,) at the plan of a state, plus a penalty if its marginals miss hard (rho = inf) weights.
 
-    The penalty is cost scale · mass of a · mass of b · `hard_marginal_error`, about the cost of repairing them.
+    The penalty is `objective_scale` times the larger L1 error of both marginals, about the cost of repairing them.
     """
     repair = objective_scale(problem) * hard_marginal_error(problem, state.unit_plan)
     return problem.objective(state).total + repair
 
 
 def objective_scale(problem: Problem) -> Tensor:
-    """Return cost scale · mass of a · mass of b, (B,): a unit of objectives, whatever the constants in them."""
+    """Return cost_scale · m(a) · m(b), (B,), a unit of objectives; cost_scale: typical entry of the linearized cost."""
     return problem.cost_scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 
@@ -187,12 +187,12 @@ def _run_batch(
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
-    """Return the items `index` of a problem, and `index`: a captured function must return a finite tensor last."""
+    """Return (problem of the items `index`, index): a function in a CUDA graph must return a finite tensor last."""
     return problem.take(index), index
 
 
 def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans (B, n, m) scaled to mass 1, and (B,) their objectives, with a penalty for missed hard marginals."""
+    """Return plans (B, n, m) scaled to mass 1, and their objectives (B,) plus a penalty for missed hard marginals."""
     unit_plans = to_unit_mass(plans)
     return unit_plans, penalized_objective(problem, problem.state_of_plan(unit_plans).reported())
 

@@ -15,7 +15,7 @@ from ..solvers.frank_wolfe import FrankWolfe, Iterate, descend_by_swaps, make_st
 from .config import INITIALIZER_CONFIG
 from .plans import anchor_orders, north_west_corner
 from .search_steps import report_search_steps
-from .successive_halving import best_candidates, pick_plans
+from .successive_halving import best_candidates, pick_plans, split_candidates
 
 
 def swapped_vertices(problem: PartialGW) -> Tensor:
@@ -27,7 +27,14 @@ def swapped_vertices(problem: PartialGW) -> Tensor:
     """
     survivors = INITIALIZER_CONFIG.swapped_survivors
     moves = _Moves(problem, survivors[0])
-    plans, values = moves.swap_from_vertices(*anchor_orders(problem, INITIALIZER_CONFIG.n_swapped_vertices))
+    rows, cols = anchor_orders(problem, INITIALIZER_CONFIG.n_swapped_vertices)
+    plans, values = problem.product[:, None][:, :0], problem.eps[:, None][:, :0]
+    # Not more plans at a time than fit into a cache: only the best are kept.
+    for group, _ in split_candidates(torch.arange(rows.shape[1]).expand(problem.batch, -1), problem.product.shape[1:]):
+        some = moves.swap_from_vertices(rows[:, group[0]], cols[:, group[0]])
+        plans, values = (torch.cat(pair, dim=1) for pair in zip((plans, values), some, strict=True))
+        index = _best_different(values, survivors[0])
+        plans, values = pick_plans(plans, index), values.gather(1, index)
     for count in survivors:
         plans = pick_plans(plans, _best_different(values, count))
         plans, values = moves.swap(moves.step(plans))

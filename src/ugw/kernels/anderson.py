@@ -22,7 +22,7 @@ class AndersonStep(NamedTuple):
     """The extrapolation chosen for each item.
 
     factors: (B, 3), the factors c0, c1 and c2 of `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,)
-    bool; is_overrelaxed: (B,) bool, is the extrapolation a prolongation of the last step (over-relaxation)?
+    bool; is_overrelaxed: (B,) bool, is the last step prolonged (over-relaxation)?
     """
 
     factors: Tensor
@@ -84,8 +84,9 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return the `AndersonStep` with the factors of Anderson extrapolation, over-relaxation or neither for each item.
+    """Return factors (B, 3) of `extrapolate`, and (B,) bool each: is the item extrapolated, by over-relaxation?
 
+    Over-relaxation prolongs the last step; other extrapolations are Anderson's.
     gram: (B, 5, 5), covariances of x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2, inputs x and residuals r of three steps;
     relative_change: (B,), the last change of the plan in units of its tolerance, 0 where nothing may be extrapolated;
     was_rejected: (B,) bool, was an over-relaxed step of this item rejected before? Then it is over-relaxed again only

@@ -52,7 +52,7 @@ class Backend:
         return not self.module.startswith("triton.") or _has_triton()
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
-        """Return the function called `primitive` of the module."""
+        """Return the function of the backend's module that is named `primitive`."""
         return _load_function(self.module, primitive)
 
 
@@ -62,10 +62,7 @@ def _always(*operands: Any) -> bool:
 
 
 def _are_cuda_float32(*operands: Any) -> bool:
-    """Are the operands stored float32 tensors (B, n, m) of one shape, not empty, on CUDA, that need no gradient?
-
-    None needs a gradient while gradients are disabled.
-    """
+    """Are the operands stored float32 tensors (B, n, m) of one shape, not empty, on CUDA, that need no gradient?"""
     first = operands[0]
     for operand in operands:
         if not isinstance(operand, Tensor) or operand.shape != first.shape or operand.dtype != torch.float32:
@@ -135,10 +132,10 @@ def select_backend(primitive: str, *operands: Any) -> Backend:
 def make_primitive(
     reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_, **__: (first,)
 ) -> Primitive:
-    """Return a function with the signature of `reference`, a torch function, that calls the backend for its arguments.
+    """Return a function with the signature of `reference`, a torch function, that calls the best implementation of it.
 
-    On CUDA that is the backend that `select_backend` returns, on other devices the reference. operands: maps the
-    arguments to those on which the choice of the backend depends, by default the first one.
+    On CUDA that is the one of the backend that `select_backend` returns, on other devices `reference`. operands: maps
+    the arguments to those on which the choice of the backend depends, by default the first one.
     """
     name = reference.__name__
 

@@ -31,10 +31,7 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant.
-
-    Adding a number to all multipliers of an item gives multipliers, too.
-    """
+    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant."""
     multipliers = [_multipliers(*item)[0] for item in zip(*_to_numpy(cost, a, b), strict=True)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 
@@ -68,7 +65,7 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
 
 
 class ProgramBatch:
-    """The programs of `optimal_partial_plan` with fixed weights, for costs that change from step to step.
+    """The linear programs of `optimal_partial_plan` with fixed weights, for costs that change from step to step.
 
     Only points of positive weight take part, the dummy points among them. Arrays have one program after the other.
     supports: indices of the points, n or m for a dummy point; costs: to be written, scaled and rounded as in
@@ -77,7 +74,7 @@ class ProgramBatch:
     """
 
     def __init__(self, a: Tensor, b: Tensor, mass: Tensor | None) -> None:
-        """Prepare the programs for the weights a (B, n) and b (B, m) and the mass (B,), None for any mass."""
+        """Store B linear programs with weights a (B, n), b (B, m) and mass (B,), None for any mass; all costs are 0."""
         rows, cols = _to_numpy(a, b)
         masses = None if mass is None else _to_numpy(mass)[0]
         if masses is not None:
@@ -108,7 +105,7 @@ class ProgramBatch:
         ]
 
     def solve(self, items: Sequence[int]) -> None:
-        """Write the solutions of the programs of some items, for their `costs`, to `vertices`."""
+        """Solve the linear programs with the indices `items` for the present `costs`; write the plans to `vertices`."""
         for item in items:
             a, b, cost, vertex = self._programs[item]
             vertex[:] = _network_simplex(a, b, cost)
@@ -164,7 +161,7 @@ def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Ten
 
 
 def _to_numpy(*tensors: Tensor) -> list[np.ndarray]:
-    """Return tensors as contiguous float64 arrays."""
+    """Return detached copies or views of tensors as contiguous float64 NumPy arrays."""
     return [np.ascontiguousarray(tensor.detach().double().cpu().numpy()) for tensor in tensors]
 
 
@@ -240,7 +237,7 @@ def _supports(is_used: np.ndarray) -> list[slice | np.ndarray]:
 
 
 def _outer_index(row: slice | np.ndarray, col: slice | np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the index of all pairs of the positions `row` and `col`."""
+    """Return the index (np.ix_) of the submatrix with the rows `row` and the columns `col`."""
     return np.ix_(*(np.arange(index.stop) if isinstance(index, slice) else index for index in (row, col)))
 
 
@@ -259,14 +256,14 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> np.ndarr
 
 @cache
 def _compiled_simplex() -> Callable[..., Any]:
-    """Return the compiled function of POT; an import statement in a loop takes a tenth of the time of a program."""
+    """Return POT's `emd_c`, the compiled network simplex; cached, since an import takes a tenth of a solve's time."""
     from ot.lp import emd_wrap
 
     return emd_wrap.emd_c
 
 
 def _multipliers(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the multipliers (n,), (m,) of the marginals of one balanced transport problem, with equal weighted means.
+    """Return the dual potentials u (n,), v (m,) of one balanced transport problem, with <a, u> = <b, v>.
 
     cost: (n, m); a: (n,) and b: (m,), zeros included. Costs and masses are scaled and rounded as by `_optimal_plans`.
     """

@@ -78,12 +78,12 @@ class GibbsKernel(Protocol):
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps; return the last gamma and its changes.
+        """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), eqs. (4.1) and (4.3).
 
-        Eqs. (4.1) and (4.3). Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi),
-        and translates both: phi + t, gamma − t with t = translation_share · log(mass of the plan after phi / after
-        gamma). gamma: (B, m); dampings: two (B, 1), 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 +
-        eps/rho2). Sums that underflow give NaN.
+        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`. Each
+        iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and adds t
+        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1) each,
+        1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow give NaN.
         """
         ...
 
@@ -116,10 +116,8 @@ class LogDomainIterations:
     ) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), in the log domain: no underflow.
 
-        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`. Each
-        iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and adds t
-        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1) each,
-        1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        Returns the last gamma and the changes of phi = f/eps and gamma in the last iterations, as an `IterationResult`.
+        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
@@ -176,11 +174,11 @@ class LogKernel(BatchRecord, LogDomainIterations):
         return phi, plan.mul_(factor.masked_fill_(is_empty, torch.nan).exp_()[:, :, None]), log_mass
 
     def recenter(self, gamma: Tensor) -> LogKernel:
-        """Return the kernel itself, which is accurate everywhere."""
+        """Return the kernel itself, which is accurate for all potentials. gamma: (B, m), not used."""
         return self
 
     def log_domain(self) -> LogKernel:
-        """Return the kernel itself."""
+        """Return the kernel itself, which is accurate for all potentials."""
         return self
 
 
@@ -209,7 +207,7 @@ class StabilizedKernel(LogKernel):
 
     @classmethod
     def from_kernel(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
-        """Return the stabilized form of a kernel, accurate for potentials near gamma = g/eps (B, m), its center."""
+        """Return the kernel with its scaled exponential stored, accurate for potentials near gamma = g/eps, (B, m)."""
         log_a, log_b = kernel.log_a, kernel.log_b
         log_k = kernel.log_kernel + (log_b + gamma)[:, None, :]
         # A row without weight is 0, any other has 1 as its largest entry; then the same for columns. Where all entries
@@ -301,9 +299,9 @@ class StabilizedKernel(LogKernel):
 def sinkhorn_iterations(
     gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma = g/eps, its extrapolation and the residual.
+    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
 
-    The extrapolation is Aitken's. The residual, (B,), is the fraction of the plan's mass that the last iteration moved.
+    The residual is the fraction of the plan's mass that the last of `kernel.iterations_per_check` iterations moved.
     gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
     each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
     extrapolation assumes.
@@ -321,7 +319,7 @@ def sinkhorn_iterations(
 
 
 def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Return the matrix-vector product of each item. matrix: (B, n, m); vector: (B, m). Returns (B, n)."""
+    """Return the matrix-vector product of each item, (B, n). matrix: (B, n, m); vector: (B, m)."""
     if matrix.is_cuda:
         return torch.bmm(matrix, vector[:, :, None])[:, :, 0]
     # On a CPU, a batch of products with columns takes four times as long as the same with rows.

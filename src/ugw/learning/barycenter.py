@@ -59,14 +59,14 @@ class BarycenterMin(Solver):
     inner: AlternateMin = field(default_factory=AlternateMin)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise InputError for an invalid field."""
         super().__post_init__()
         if not isinstance(self.inner, AlternateMin):
             raise InputError(f"BarycenterMin inner must be an AlternateMin, got {type(self.inner).__name__}")
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the outcome of the rounds, each of which solves for the plans, then updates the distances.
+        """Return the `Outcome` (final state, status, history) of rounds that solve for plans and update the distances.
 
         problem: a `_Context`; init: the `_State` before the first round.
         """
@@ -148,13 +148,13 @@ class _Context:
     options: BarycenterMin
 
     def space(self, state: _State) -> Space:
-        """Return the current barycenter as a Space."""
+        """Return the barycenter of `state` as a Space: its distances, its points if it has some, and its weights."""
         points = None if state.points is None else state.points[0]
         metric, numpy = DenseMetric(state.distances[0]), self.spaces.numpy
         return Space(metric=metric, weight_tensor=self.weights, point_tensor=points, numpy=numpy)
 
     def take(self, index: Tensor) -> _Context:
-        """Return this context: the loop has one batch item, so that no items are removed."""
+        """Return this object unchanged: the loop has one batch item, so that no items are removed."""
         return self
 
 
@@ -173,7 +173,7 @@ class _State(BatchRecord):
 
 
 def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
-    """Return the results between each of the S spaces and a barycenter `space`, solved without convergence warnings.
+    """Return the batched Result between each of the S spaces and the barycenter `space`, solved without warnings.
 
     init: name of an initial plan, or plans (S, N, n).
     """
@@ -183,7 +183,7 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Solve for the plans, then update the distances; return these, and the `Report` of the round."""
+    """Return the state after one round, with new plans and distances, and its `Report` (status and diagnostics)."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]
@@ -222,10 +222,10 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """Return points z (n, d) of mean 0 with stress Σ weights_jj' (|z_j − z_j'| − target_jj')² not above the given one.
+    """Return points (n, d) of mean 0 after a few SMACOF steps from `points`, (n, d), towards the distances `target`.
 
-    The given one is that of `points`, (n, d), from which a few steps of SMACOF are made; the first moves the mean to 0.
-    target, weights: (n, n), symmetric; their diagonals do not count.
+    The steps never raise the stress Σ weights_jj' (|z_j − z_j'| − target_jj')²; the first moves the mean to 0. target,
+    weights: (n, n), symmetric; their diagonals do not count.
     """
     off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
@@ -240,7 +240,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return several spaces, or a batch, as one batch without autograd graphs; raise if they have features."""
+    """Return several spaces, or a batch, as one batched Space without autograd graphs; refuse features."""
     expected = "a batch or a list of spaces"
     if isinstance(spaces, Space):
         if not spaces.batched:
@@ -302,7 +302,7 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
 
 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
-    """Return a Space of n points of the space with the largest weight t_s, chosen far from each other, with noise.
+    """Return a Space of n points of the space with the largest weight t_s, far from each other, at perturbed distances.
 
     Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
     """
@@ -318,7 +318,7 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim) whose distances approximate `distances` (n, n), with noise in every coordinate."""
+    """Return points (n, dim) by classical MDS, whose distances approximate `distances` (n, n), slightly perturbed."""
     n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + LEARNING_CONFIG.start_jitter * distances.double().abs().mean() * draw).to(distances)

@@ -42,7 +42,7 @@ class Barycenter(ResultBase):
 
     @property
     def value(self) -> Any:
-        """Σ_s t_s UGW(X_s, barycenter), a number or a tensor ()."""
+        """The objective Σ_s t_s UGW(X_s, barycenter) over the spaces X_s, a number or a tensor ()."""
         return self._to_user((self.share_tensor * self.parts.tensors.terms.total).sum())
 
     @property
@@ -62,7 +62,7 @@ class Barycenter(ResultBase):
         return None if points is None else self._to_user(points)
 
     def _to_user(self, tensor: Tensor) -> Any:
-        """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a tensor."""
+        """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a copied tensor."""
         return present(tensor[None], batched=False, numpy=self.space.numpy)
 
     @property
@@ -87,7 +87,7 @@ class Barycenter(ResultBase):
 
     @property
     def message(self) -> str:
-        """How the rounds ended, or if they converged how the solves in `parts` ended, and what to change."""
+        """How the rounds of distance updates ended, or if they converged the solves in `parts`, and what to change."""
         if self.code == Status.CONVERGED and not self.converged:
             return self.parts.message
         change = f"after {self.n_iter} rounds the distances changed by {self.history.change[-1]:.1e}"
@@ -96,7 +96,7 @@ class Barycenter(ResultBase):
         return f"{self.code.message} ({change})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show: sizes, value, shares, rounds, status."""
         shares = ", ".join(f"{share:.3g}" for share in self.share_tensor.tolist()[:8])
         return [
             ("barycenter", f"of {len(self.parts)} spaces, {self.space.n} points"),
@@ -107,7 +107,7 @@ class Barycenter(ResultBase):
         ]
 
     def to_arrays(self) -> Arrays:
-        """Return space, shares, status, history, parameters and the arrays of `parts`, by name, for `save`."""
+        """Return distances, points, weights, shares, status, history, parameters and the arrays of `parts`, by name."""
         arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
         if self.space.point_tensor is not None:
             arrays["points"] = to_array(self.space.point_tensor)
@@ -118,7 +118,7 @@ class Barycenter(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the barycenter whose `to_arrays` returned these arrays."""
+        """Return the `Barycenter` whose `to_arrays` returned these arrays."""
         space = Space(
             metric=DenseMetric(torch.from_numpy(arrays["distances"])),
             weight_tensor=torch.from_numpy(arrays["weights"]),

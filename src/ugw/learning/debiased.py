@@ -60,9 +60,9 @@ class Debiased(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """The debiased value: a number or an array (B,), or a tensor with its gradient.
+        """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²: a number or an array (B,), or a tensor.
 
-        It is a tensor if a space has tensors, or if the value was computed with a gradient, for example of rho.
+        It is a tensor if a space has tensors, or if it was computed with a gradient, for example of rho.
         """
         if not self.cross.numpy:
             return self.value_tensor
@@ -70,12 +70,12 @@ class Debiased(BatchedResultBase):
 
     @property
     def codes(self) -> Any:
-        """The codes of the statuses, (B,) or (1,) for a single value: an array, or a tensor if `value` is one."""
+        """The `Status` of each item as an integer, (B,) or (1,): a tensor if `value` is one, else an array."""
         return present(self.code_tensor, batched=True, numpy=self.cross.numpy)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The rho, eps and solver options of the three solves, as a plain dict."""
+        """The rho, eps and solver options of the solve between X and Y, which the self terms share, as a plain dict."""
         return self.cross.parameters
 
     @property
@@ -89,13 +89,13 @@ class Debiased(BatchedResultBase):
         return len(self.code_tensor)
 
     def _item(self, index: int) -> Self:
-        """Return item `index` of a batch."""
+        """Return item `index` of a batch as a single result."""
         cross, self_x, self_y = (getattr(self, name)[index] for name in _PARTS)
         return type(self)(self.value_tensor[index], cross, self_x, self_y, self.code_tensor[index : index + 1])
 
     @property
     def status(self) -> Any:
-        """A Status, or a list of them: that of the first solve that did not converge, else NEGATIVE or CONVERGED."""
+        """A Status, or a list of B: that of the first of the three solves that failed, else NEGATIVE or CONVERGED."""
         statuses = [Status(code) for code in self.code_tensor.tolist()]
         return statuses if self.batched else statuses[0]
 
@@ -128,12 +128,12 @@ class Debiased(BatchedResultBase):
         return replace(self, value_tensor=self.value_tensor.detach())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show: value, the three results, status."""
         values = ", ".join(f"{value:.6g}" for value in np.atleast_1d(to_array(self.value_tensor))[:5])
         return [("debiased", values), *((name, repr(getattr(self, name))) for name in _PARTS), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return value, codes and the arrays of the three results, by name, for `save`."""
+        """Return value, status codes and the arrays of the three results, by name, as `save` writes them."""
         arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.code_tensor)}
         for name in _PARTS:
             arrays |= with_prefix(name, getattr(self, name).to_arrays())
@@ -141,7 +141,7 @@ class Debiased(BatchedResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the debiased value whose `to_arrays` returned these arrays."""
+        """Return the `Debiased` whose `to_arrays` returned these arrays."""
         parts = [Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS]
         value, codes = torch.from_numpy(arrays["value"]), torch.from_numpy(arrays["codes"])
         if value.ndim > 1 or codes.shape != (max(1, value.numel()),):
@@ -226,7 +226,7 @@ def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Resul
 
 
 @torch.no_grad()
-def _identity_plan(problem: UGW) -> Any:
+def _identity_plan(problem: UGW) -> Tensor | LazyPlan:
     """Return the identity plan diag(a), (n, n) or (B, n, n), of a problem between a space with weights a and itself.
 
     A streaming problem cannot store it. For such a problem, return as a LazyPlan the plan after one step from it, the
@@ -251,7 +251,7 @@ def check_one_rho(problem: UGW) -> None:
 
 
 def product_plan_distortion(problem: UGW) -> Tensor:
-    """Return the distortion of the product plan a⊗b, (B,), the scale relative to which values count as negative."""
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), for p = a⊗b / sqrt(m(a) m(b)), the unit of debiased values."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 

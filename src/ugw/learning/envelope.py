@@ -31,7 +31,7 @@ from .weight_gradients import partial_weight_gradients, weight_gradients
 def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput) -> Tensor:
     """Return the value (B,) of a solve, differentiable in x, y, fused, rho, eps and alpha with the plan held fixed.
 
-    problem: between detached copies of x and y, with rho, eps and alpha as given; output: of the solver.
+    problem: between detached copies of x and y, with rho, eps and alpha as given; output: what the solver returned.
     """
     with torch.no_grad():
         state = problem.state_of_any_plan(output.plan)
@@ -48,7 +48,7 @@ def partial_value_with_gradient(
 ) -> Tensor:
     """Return the value (B,) of a partial solve, differentiable in x, y, fused and the parameters rho, m and alpha.
 
-    The plan is held fixed. problem: between detached copies of x and y; output: of the solver.
+    The plan is held fixed. problem: between detached copies of x and y; output: what the solver returned.
     """
     with torch.no_grad():
         state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])
@@ -68,7 +68,7 @@ def partial_value_with_gradient(
 def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
     """Return CGW (B,) of a solve, differentiable in x and y with the plan between cones (P, Q, w) fixed, eq. (9.3).
 
-    problem: between detached copies of x and y; output: of the solver, with this plan as `lift`.
+    problem: between detached copies of x and y; output: what the solver returned, with this plan as `lift`.
     """
     lift = output.lift
     if lift is None:
@@ -190,7 +190,7 @@ class _AttachGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graph: Tensor, value: Tensor) -> Tensor:
-        """Return a copy of the value."""
+        """Return a copy of `value`; `graph` is there for its gradient."""
         return value.clone()
 
     @staticmethod

@@ -40,7 +40,7 @@ def solve_differentiable(
     init: Any = "auto",
     solver: Any = None,
 ) -> Result:
-    """Solve like `ugw.solve`; `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term have gradients.
+    """Return the Result of `ugw.solve` with gradients for plan, mass, marginals, `transport(...)`, value and each term.
 
     The fixed point is differentiated implicitly: a backward pass solves one linear system with as many unknowns as the
     plan has entries, by conjugate gradients, which costs about as much as a few outer steps. It needs
@@ -86,7 +86,7 @@ class _Data:
     fused: Fused | None
 
     def detach(self) -> _Data:
-        """Return the same data without autograd graphs."""
+        """Return a copy without autograd graphs of the two spaces and the cost."""
         fused = self.fused
         if fused is not None and isinstance(fused.cost, Tensor):
             fused = replace(fused, cost=fused.cost.detach())
@@ -140,7 +140,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """Return the terms of the UGW objective F(p, p) by name, (B,) each, differentiable in the data and in p."""
+    """Return the terms distortion, linear, marginal_a, marginal_b and entropy of F(p, p), (B,) each, with gradients."""
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))
     terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
@@ -170,7 +170,7 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Return the gradients with respect to residual, a and b, for a gradient (B, n, m) of the plan."""
+        """Return the gradients of residual, a and b, for a gradient (B, n, m) of the plan; None for two constants."""
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.adjoint(gradient), None, None)
@@ -189,7 +189,7 @@ class _Adjoint:
     plan: Tensor
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return −u (B, n, m), μ (B, n) and ν (B, m) for a gradient v (B, n, m) of the plan."""
+        """Return the gradients −u (B, n, m) in Φ, μ (B, n) in a and ν (B, m) in b, for one in the plan, v (B, n, m)."""
         root = self.plan.sqrt()
         with torch.enable_grad():
             p = self.plan.detach().clone().requires_grad_()
@@ -233,7 +233,7 @@ class _Adjoint:
         inverse = torch.linalg.pinv(torch.cat([top, bottom], dim=1), hermitian=True)
 
         def solve(r: Tensor) -> tuple[Tensor, Tensor]:
-            """Return μ (B, n) and ν (B, m) for r (B, n, m)."""
+            """Return the multipliers μ (B, n) and ν (B, m) of `_multipliers` for r (B, n, m)."""
             sums = torch.cat([hard_a * r.sum(2), hard_b * r.sum(1)], dim=1)
             multipliers = (inverse @ sums[:, :, None])[:, :, 0]
             return multipliers[:, :n], multipliers[:, n:]

@@ -81,7 +81,7 @@ class UGWLoss(torch.nn.Module):
         solver: Any = None,
         debiased: bool = False,
     ) -> None:
-        """Check rho, eps, fused and debiased; the other options are checked by each call."""
+        """Store the options. rho, eps, fused and debiased are checked here, the others by each call."""
         super().__init__()
         if partial_divergences(rho) is None:
             divergence_pair(rho)
@@ -93,7 +93,7 @@ class UGWLoss(torch.nn.Module):
         self.debiased, self.result = debiased, None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return the loss between two spaces or clouds of points, () or (B,)."""
+        """Return the UGW value, or the debiased one, of two spaces or clouds of points, () or (B,), with gradients."""
         x, y = as_space("x", x), as_space("y", y)
         options = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
         init = resolve_last_init(self.init, self.result, x, y)
@@ -105,7 +105,7 @@ class UGWLoss(torch.nn.Module):
         return loss_to_user(value, self.result, x.dtype)
 
     def extra_repr(self) -> str:
-        """Return the options that the repr of the module shows."""
+        """Return the text of rho, eps, init and debiased for the repr of the module."""
         return f"rho={self.rho}, eps={self.eps}, init={_describe_init(self.init)}" + ", debiased=True" * self.debiased
 
 
@@ -127,7 +127,7 @@ class CGWLoss(torch.nn.Module):
     def __init__(
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
-        """Check rho and the name of the cone; the other options are checked by each call."""
+        """Store the options. rho and the name of the cone are checked here, the others by each call."""
         super().__init__()
         check_finite_rho(rho)
         if isinstance(cone, str):
@@ -136,7 +136,7 @@ class CGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return the conic value between two spaces or clouds of points, () or (B,)."""
+        """Return the CGW value of two spaces or clouds of points, () or (B,), with gradients."""
         x, y = as_space("x", x), as_space("y", y)
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)
@@ -146,7 +146,7 @@ class CGWLoss(torch.nn.Module):
         return loss_to_user(value, self.result, dtype)
 
     def extra_repr(self) -> str:
-        """Return the options that the repr of the module shows."""
+        """Return the text of rho, cone and init for the repr of the module."""
         return f"rho={self.rho}, cone={self.cone!r}, init={_describe_init(self.init)}"
 
 

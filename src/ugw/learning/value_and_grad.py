@@ -41,20 +41,20 @@ class SolveArguments:
 
     @property
     def partial_sides(self) -> tuple[TV | Mass, TV | Mass] | None:
-        """The pair of divergences of both sides if rho is a `ugw.TV`, a tuple of two or a `ugw.Mass`, else None.
+        """The divergences of both sides of a partial problem if rho is TV or Mass, else None.
 
-        A partial problem has them. One TV or Mass stands for both sides, so the pair has it twice.
+        One TV or Mass stands for both sides, so the pair has it twice; rho may be a tuple of two TV.
         """
         return partial_divergences(self.rho)
 
     def build_problem(self, x: Space, y: Space) -> UGW:
-        """Return the problem that `ugw.solve` solves for these arguments, between detached copies of x and y."""
+        """Return the UGW problem that `ugw.solve` solves for these arguments, between detached copies of x and y."""
         method = base_solver(check_solver(self.solver, DEFAULT_SOLVER)).inner.method
         eps = resolve_eps(self.eps, self.rho)
         return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)
 
     def solve(self, problem: UGW, init: Any) -> Result:
-        """Return the Result of a problem that `build_problem` returned.
+        """Return the Result of a problem that `build_problem` returned, without a warning if it did not converge.
 
         init: the name of an initial plan, or a plan.
         """

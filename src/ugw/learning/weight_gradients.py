@@ -25,10 +25,10 @@ from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients dV/da (B, n) and dV/db (B, m) of the value V, float64, at a stationary plan.
+    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V, float64, at a stationary plan.
 
-    state: of this plan; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the gradients are for
-    changes of weights that keep m(a) = m(b).
+    state: the plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the
+    gradients are for changes of weights that keep m(a) = m(b).
     """
     first = Side(
         linear=problem.linearize(state),
@@ -71,7 +71,7 @@ class Side:
     potentials: tuple[Tensor | None, Tensor | None]
 
     def other_side(self) -> Side:
-        """Return the Side of the second marginal: plan and linear problem are transposed, a and b exchanged."""
+        """Return a Side with both sides exchanged: plan and cost transposed, weights and potentials swapped."""
         old = self.linear
         return replace(
             self,
@@ -107,7 +107,7 @@ class Side:
 
     @cached_property
     def multiplier(self) -> Tensor:
-        """The multiplier f/m of the constraint p1 = a of a hard side, (B, n), m being the mass of the plan.
+        """The multiplier f/m of the constraint p1 = a of a hard side, (B, n): f the potential, m the mass of the plan.
 
         It is computed from the potentials of the solve where eps > 0; at eps = 0 from mean costs of the plan's rows, or
         between two hard sides from a linear program.
@@ -144,7 +144,7 @@ class Side:
     def _multiplier_of_all_points(self) -> Tensor:
         """Return the multiplier f/m of the constraint p1 = a of a hard side (rho = inf) at all points, (B, n).
 
-        At points of weight 0 it is the potential after one Sinkhorn update. m: mass of the plan.
+        f: the potential, at points of weight 0 after one Sinkhorn update; m: mass of the plan.
         """
         if bool(self.has_weight.all()):
             return self.multiplier
@@ -159,7 +159,7 @@ class Side:
         return self._shift_to_mean(-self._softmin / rho, self.log_ratio)
 
     def _shift_to_mean(self, values: Tensor, reference: Tensor) -> Tensor:
-        """Return values (B, n) plus a constant per item that makes their mean under p1 equal to that of `reference`."""
+        """Return values (B, n) plus a constant per item, so that their mean, weighted by p1, is that of `reference`."""
         return values + (self.unit_plan.sum(2).double() * (reference - values)).sum(1, keepdim=True)
 
     @cached_property

@@ -35,7 +35,7 @@ class KLCone:
     max_rank: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Raise InputError unless tol and max_rank are None or valid: a tolerance, a whole number."""
         if self.tol is not None:
             object.__setattr__(self, "tol", check_tolerance("tol of a cone", self.tol))  # the record is frozen
         if self.max_rank is not None:
@@ -78,14 +78,14 @@ class HellingerKantorovich(KLCone):
     cutoff: float = 0.5 * math.pi
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Raise InputError unless tol, max_rank and cutoff (a finite number > 0) are valid."""
         super().__post_init__()
         if not isinstance(self.cutoff, Real) or isinstance(self.cutoff, bool) or not 0.0 < self.cutoff < math.inf:
             raise InputError(f"cutoff must be a number > 0, got {describe_value(self.cutoff)}")
         object.__setattr__(self, "cutoff", float(self.cutoff))
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return the loss λ(t) = −log cos²(π t / 2 cutoff) elementwise, t ≥ 0; +inf for t ≥ cutoff."""
+        """Return the loss λ(t) = −log cos²(π t / 2 cutoff) of differences t ≥ 0, elementwise; +inf for t ≥ cutoff."""
         below_cutoff = -2.0 * torch.cos((t * (0.5 * math.pi / self.cutoff)).clamp(max=0.5 * math.pi)).log()
         return torch.where(t < self.cutoff, below_cutoff, torch.inf)
 
@@ -141,7 +141,7 @@ class PartialTransport:
     mass_exponent: ClassVar[float] = 1.0  # mass = radius to this power
 
     def __post_init__(self) -> None:
-        """Check q."""
+        """Raise InputError unless q is a finite number ≥ 1."""
         if not isinstance(self.q, Real) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
             raise InputError(f"q must be a finite number ≥ 1, got {describe_value(self.q)}")
         object.__setattr__(self, "q", float(self.q))

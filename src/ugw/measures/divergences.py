@@ -53,7 +53,7 @@ class Divergence:
         return self._with_tensors({name: tensor[index] for name, tensor in vars(self).items()})
 
     def _with_tensors(self, tensors: dict[str, Tensor]) -> Self:
-        """Return a divergence of the same class with these attributes, without checks, which would wait for a GPU."""
+        """Return a divergence of this class with the attributes `tensors`, unchecked: checks would wait for a GPU."""
         divergence = object.__new__(type(self))
         vars(divergence).update(tensors)
         return divergence
@@ -76,14 +76,14 @@ class KL(Divergence):
     """
 
     def __init__(self, rho: Any) -> None:
-        """Check rho and set the tensors."""
+        """Set rho, is_hard (rho = inf) and penalty (rho, 0 if inf), tensors () or (B,); InputError unless rho > 0."""
         self.rho = as_parameter("rho", rho, allow_inf=True)
         self.is_hard = torch.isinf(self.rho)
         # A constraint adds no penalty to the objective and no scalar to the cost.
         self.penalty = torch.where(self.is_hard, 0.0, self.rho)
 
     def damping(self, eps: Tensor) -> Tensor:
-        """Return 1/(1 + eps/rho), (B,), 1 where hard: damping in the Sinkhorn update f = −damping·eps·LSE(...)."""
+        """Return 1/(1 + eps/rho), (B,), 1 where hard: the factor in Sinkhorn's update f = −damping·eps·LSE(...)."""
         return 1.0 / (1.0 + eps / self.rho)
 
 
@@ -97,7 +97,7 @@ class TV(Divergence):
     """
 
     def __init__(self, rho: Any) -> None:
-        """Check rho and set the tensors."""
+        """Set rho, is_hard (False) and penalty (rho), tensors () or (B,); raise InputError unless 0 < rho < inf."""
         self.rho = self.penalty = as_parameter("rho of TV", rho)
         self.is_hard = torch.zeros_like(self.rho, dtype=torch.bool)
 
@@ -114,7 +114,7 @@ class Mass(Divergence):
     _parameter_name = "m"
 
     def __init__(self, m: Any) -> None:
-        """Check m and set the tensors; the objective has no term for the marginals, so the penalty is 0."""
+        """Set m, is_hard (False) and penalty (0: no term in F), tensors () or (B,); InputError unless 0 < m < inf."""
         self.m = as_parameter("m of Mass", m)
         self.penalty = torch.zeros_like(self.m)
         self.is_hard = torch.zeros_like(self.m, dtype=torch.bool)
@@ -133,7 +133,7 @@ def Balanced() -> KL:
 
 
 def divergence_pair(rho: Any) -> tuple[KL, KL]:
-    """Return the divergences of both sides from `rho`: a number, an array (B,), a KL, or a *tuple* of two of these.
+    """Return the divergences of both sides, given `rho` as a number, an array (B,), a KL, or a *tuple* of two of these.
 
     Others, TV and Mass among them, raise InputError.
 
@@ -152,7 +152,7 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
 
 
 def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
-    """Return the divergences of both sides of a partial problem from `rho`: a TV, a tuple of two, or one Mass.
+    """Return the divergences of both sides of a partial problem, given `rho` as a TV, a tuple of two, or one Mass.
 
     Returns None if `rho` is or contains neither TV nor Mass; raises InputError for other mixtures of them.
 
@@ -175,7 +175,7 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
 
 
 def _split_sides(rho: Any) -> tuple[Any, Any]:
-    """Return the rho of both sides: the entries of a tuple of two, or `rho` twice; InputError for other sequences."""
+    """Return rho of the first and of the second side: the entries of a tuple of two, else `rho` twice; no lists."""
     if isinstance(rho, tuple):
         if len(rho) != 2:
             raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")

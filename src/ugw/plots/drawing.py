@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan_array(result: Any) -> np.ndarray:
-    """Return the plan (n, m) of a Result, or the given plan, as an array; raise InputError for a batch."""
+    """Return the plan (n, m) of a Result, or the given plan, as a float64 array; raise InputError for a batch."""
     array = as_array("the plan", getattr(result, "plan", result))
     if array.ndim != 2 or array.size == 0:
         raise InputError(
@@ -46,10 +46,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def as_pair(name: str, values: Any) -> tuple[Any, Any]:
-    """Return the two entries of `values`, one for each space: any sequence or array of length 2 except a string.
-
-    Raises InputError for anything else; name: what the error calls the argument.
-    """
+    """Return the two entries of a sequence or array; InputError, with this name, for strings and other lengths."""
     if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
         description = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
         raise InputError(f"{name} must be a pair, one part for each space, got {description}")
@@ -58,7 +55,7 @@ def as_pair(name: str, values: Any) -> tuple[Any, Any]:
 
 
 def point_array(name: str, points: Any) -> np.ndarray:
-    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError for other Spaces.
+    """Return an array of points, or the points (n, d) of a Space, in float64; InputError for a Space without points.
 
     name: what the error calls the argument.
     """
@@ -70,7 +67,7 @@ def point_array(name: str, points: Any) -> np.ndarray:
 
 
 def drawable_points(name: str, points: Any) -> np.ndarray:
-    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError unless d is 1, 2 or 3.
+    """Return points (n, d), given as an array or as a Space, in float64; raise InputError unless d is 1, 2 or 3.
 
     name: what the error calls the argument.
     """
@@ -81,7 +78,7 @@ def drawable_points(name: str, points: Any) -> np.ndarray:
 
 
 def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
-    """Return the first k principal coordinates (n, k) of points (n, d), the one with the largest variance first."""
+    """Return the first k principal coordinates (n, k) of points (n, d), the largest variance first, 0 beyond d."""
     left, sizes, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     return np.pad(left * sizes, ((0, 0), (0, k)))[:, :k]
 
@@ -89,17 +86,18 @@ def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
 def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
     """Return points (n, k) whose distances approximate `distances` (n, n), by classical multidimensional scaling.
 
-    Of more than `STYLE.max_mds_landmarks` points, evenly spaced ones are scaled, and the others placed by them.
+    With more than `STYLE.max_mds_landmarks` points, those at evenly spaced indices are scaled as landmarks, and the
+    others are placed by their distances to these.
     """
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
     return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
 
 
 def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Return (name, steps, values) of each curve of a solve; values are positive, for a logarithmic scale.
+    """Return (name, steps, values) of each convergence curve of a Result or Barycenter; only positive values are kept.
 
-    The curves are |objective − final value| / |final value|, the relative change of the plan (of a Barycenter: of the
-    distances), and the residual of the inner solver.
+    Steps count from 1. The curves are |objective − final value| / |final value|, the relative change of the plan (of a
+    Barycenter: of the distances), and the residual of the inner solver.
     """
     if not hasattr(result, "history"):
         raise InputError(f"convergence draws a Result, got {type(result).__name__}")
@@ -136,7 +134,7 @@ def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np
 
 
 def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels, a pair of integers for both sides of a plan (n, m), as arrays (n,), (m,); raise for others."""
+    """Return the labels of both sides of a plan (n, m) as arrays (n,), (m,); InputError unless they are integers."""
     checked = []
     for k, (given, n) in enumerate(zip(as_pair("labels", labels), plan.shape, strict=True)):
         try:
@@ -167,7 +165,7 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
 
 
 def as_colors(values: np.ndarray) -> np.ndarray:
-    """Return RGB colors (n, 3): of values (n,) by the colormap, from minimum to maximum; RGB values (n, 3) clipped."""
+    """Return RGB colors (n, 3) in [0, 1]: values (n,) by the colormap from minimum to maximum; RGB clipped."""
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
@@ -196,10 +194,7 @@ def aligning_rotation(plan: Any, x: np.ndarray, y: np.ndarray, *, allow_reflecti
 
 
 def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Return colors (m, 3) of target points: means of the source colors (n, 3), weighted by the plan (n, m).
-
-    Points that receive no mass are pale.
-    """
+    """Return colors (m, 3): means of source colors (n, 3) weighted by the plan (n, m); light gray without mass."""
     from matplotlib.colors import to_rgb
 
     averages = barycentric_projection(plan.T, colors)
@@ -212,7 +207,7 @@ def dot_area(n: int) -> float:
 
 
 def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
-    """Return the given axes, or for None the axes of a new figure; raise InputError if they are not 3-D as required."""
+    """Return the given axes, or for None those of a new figure; InputError unless they are 3-D exactly if `three_d`."""
     if ax is None:
         import matplotlib.pyplot as plt
 

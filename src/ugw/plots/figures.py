@@ -272,11 +272,11 @@ def color_transfer(
     weights: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the second graph in the colors of the first: node j gets the mean of c_i with weights plan_ij.
+    """Draw the second graph in the colors c of the first, and return the axes: node j gets the mean of c_i by plan_ij.
 
     colors: (n,) numbers or (n, 3) RGB in [0, 1], one for each node of the *first* graph; `graph`: the
     second, its m nodes in its own order; `pos`: (m, 2), positions of its nodes. The area of a node is the mass that it
-    receives divided by its weight, (m,), equal weights for None. Nodes that receive nothing are pale.
+    receives divided by its weight, (m,), equal weights for None. Nodes that receive nothing are light gray.
 
     >>> import networkx, numpy as np
     >>> axes = color_transfer(np.eye(5) / 5, np.arange(5.0), networkx.path_graph(5))
@@ -294,7 +294,9 @@ def color_transfer(
 def colored_graph(
     graph: networkx.Graph, colors: Any, *, shares: Any = None, pos: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw a graph with colored nodes. colors: (n,) or (n, 3); shares: (n,) relative areas; pos: (n, 2).
+    """Draw a graph with colored nodes, and return the axes.
+
+    colors: (n,) numbers or (n, 3) RGB; shares: (n,), relative areas of the nodes; pos: (n, 2), `layout` for None.
 
     >>> import networkx, numpy as np
     >>> axes = colored_graph(networkx.path_graph(5), np.arange(5.0))
@@ -361,9 +363,9 @@ def layout(graph: networkx.Graph) -> np.ndarray:
 
 
 def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the convergence curves of a solve or a Barycenter, on a logarithmic scale over the outer steps or rounds.
+    """Draw the convergence of a Result or a Barycenter over outer steps on a logarithmic scale, and return the axes.
 
-    They are the relative distance of the objective from its final value, the relative change of the plan, and the
+    Curves are the relative distance of the objective from its final value, the relative change of the plan, and the
     residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may increase,
     since early plans violate them. The curves begin with the first step from the initial plan. Where candidates for
     this plan have made steps, a vertical line before it says how many; these steps are not drawn.
@@ -394,7 +396,7 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _mark_start(ax: Axes, n_search: int) -> None:
-    """Draw a vertical line at step 0 that says after how many steps of candidates the curves begin."""
+    """Draw a vertical line at step 0, with the number of search steps (of candidates for the initial plan) as text."""
     ax.axvline(0, color=STYLE.ink, linewidth=0.8, linestyle=":", label="_start of the solve")
     ax.annotate(
         f"the solve begins, after a search of {n_search} steps",

@@ -37,7 +37,7 @@ class SpacePair(ABC):
     log_mass_b: Tensor  # (B,), log of the second total mass, float64
 
     def set_weights(self) -> None:
-        """Set `log_a`, `log_b`, `log_weights`, `log_mass_a` and `log_mass_b` from the weights of both spaces."""
+        """Set log_a, log_b, log_weights: logs of weights scaled to mass 1; log_mass_a, log_mass_b: of total masses."""
         exact = []
         for side, space in (("a", self.x), ("b", self.y)):
             weights = space.weight_tensor.detach().double()
@@ -81,30 +81,27 @@ class SpacePair(ABC):
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
 
     def take_common_fields(self, index: Tensor, **others: Any) -> Self:
-        """Return the problem with the items `index`, (k,), of its spaces, divergences and eps.
-
-        others: new values of the fields that only some problems have.
-        """
+        """Return the problem with the items `index`, (k,), of spaces, divergences and eps, and the fields `others`."""
         spaces = {"x": self.x.select_items(index), "y": self.y.select_items(index)}
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the output of a solver as the Result that users get, without its `parameters`."""
+        """Return the `Result` (plan, terms, status, ...) of a solver's output; its `parameters` are empty."""
         return Result(tensors, self.sizes, self.numpy)
 
 
 def take_cost(cost: Any, index: Tensor) -> Any:
-    """Return the costs of the batch items `index`, (k,); a cost (n, m) of all items, or None, is returned as it is."""
+    """Return the costs of the batch items `index`, (k,); a cost (n, m), shared by all items, or None, unchanged."""
     return cost if isinstance(cost, Tensor) and cost.ndim == 2 else take(cost, index)
 
 
 @dataclass(frozen=True)
 class CompiledInputs:
-    """What compiled steps need to know of a problem with stored plans and the loss t².
+    """Input of the compiled (C++) steps for a problem with stored plans and the loss t².
 
     dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None; mass_rule:
-    the optimal mass of a plan, with the factors of the divergences.
+    computes the optimal mass of a plan, and has the factors of the divergences.
     """
 
     dx: Metric
@@ -115,10 +112,10 @@ class CompiledInputs:
 
 @dataclass(frozen=True)
 class CompiledConicInputs:
-    """What compiled steps need to know of a conic problem.
+    """Input of the compiled (C++) steps for a conic problem.
 
-    kernels: the matrices of the conic kernel, one for each item or one for all; constants: (B,) each, by field of the
-    C++ record `ConicParameters`.
+    kernels: matrices of the conic kernel exp(−λ/R), one for each item or one for all; constants: (B,) each, by field of
+    the C++ record `ConicParameters`.
     """
 
     kernels: list[StoredKernel]
@@ -146,56 +143,56 @@ class Problem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
-        """Return the state of a plan (B, n, m) of mass 1: the plan and the quantities computed from it.
+        """Return the state of a plan (B, n, m) of mass 1: a record of the plan, its local cost, its optimal mass, etc.
 
-        is_product: (B,) bool, is it the product of its marginals? None if that is not known.
+        is_product: (B,) bool, is the plan the product of its marginals? None if that is not known.
         """
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the problem with the cost linearized at the plan of a state; its solution is the next plan."""
+        """Return the linear problem whose cost is that of this one linearized at the plan of a state."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:
-        """Return the state, with the optimal mass, of the plan of `solution`, which solves `linearize(state)`."""
+        """Return the next state: the plan of `solution`, which solves `linearize(state)`, with its optimal mass."""
 
     @abstractmethod
     def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
-        """Return the terms of the objective F(p, q), (B,) each, for the plans of two states; q = p if None.
+        """Return the weighted terms, (B,) each, that sum to the objective F(p, q) of two states; q = p if None.
 
         The local cost of the state p is not used; it may be None.
         """
 
     @abstractmethod
     def cost_scale(self) -> Tensor:
-        """Return a typical entry of the costs of the linear problems, (B,) > 0: the unit of the proximal term."""
+        """Return the typical size of an entry of the linearized cost, (B,) > 0: the unit of the proximal term."""
 
     def final_state(self, state: Any) -> Any:
-        """Return the state that a run ending at `state` returns: by default `state` with the mass in the result."""
+        """Return the state that the result of a run is made of: here `state`, with the mass shown to users."""
         return state.reported()
 
     @abstractmethod
     def potentials_and_lift(
         self, q: Any, p: Any, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, Lift | None]:
-        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and the `Lift` of p.
+        """Return the dual potentials (f, g), (B, n) and (B, m), of the step from state q to p, and the `Lift` of p.
 
-        A `Lift` is the plan (P, Q, w) between the cones over both spaces in a conic problem. None replaces what a
-        problem does not have. The potentials are those of the problem as users state it. linear: potentials of the last
-        linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
+        None replaces the potentials of a problem that has none, and the `Lift`, the plan (P, Q, w) between the cones
+        over both spaces, of all but conic problems. The potentials are those of the problem as users state it. linear:
+        potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return what compiled steps need; None unless plans are stored and the loss is t²."""
+        """Return metrics, linear cost and optimal-mass formula for C++ steps; None unless UGW with stored plans, t²."""
         return None
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return what compiled steps of a conic problem need; None if the problem is none, or on CUDA."""
+        """Return kernel matrices and constants (B,) of the objective for C++ steps; None unless a conic problem."""
         return None
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of mass 1."""
+    """Return max(Σ |p1 − a|, Σ |p2 − b|), (B,), for plan and weights of mass 1; sides with finite rho count as 0."""
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
     return torch.maximum(

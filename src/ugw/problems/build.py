@@ -31,19 +31,20 @@ from .ugw_streamed import StreamingUGW
 
 @dataclass(frozen=True, eq=False)
 class Relative:
-    """An eps in units of the mean distortion of the product plan a⊗b, () or (B,); made by `relative`."""
+    """An eps in units of the mean distortion of the product plan a⊗b. share: () or (B,), the number of these units."""
 
     share: Tensor
 
     def __repr__(self) -> str:
-        """Return the text of the call of `relative` that makes this object."""
+        """Return the call of `relative` that makes this object, such as "relative(0.01)"."""
         return f"relative({self.share.tolist()})"
 
 
 def relative(share: Any) -> Relative:
-    """Return eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan a⊗b scaled to mass 1.
+    """Return an eps of `share` times the mean distortion of the product plan p = a⊗b of mass 1, as a `Relative` object.
 
-    The same share gives plans of the same sharpness whatever the units of the distances.
+    The mean distortion is Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', λ(t) = t² unless `loss` is given; in `solve_linear` it is
+    the mean cost. The same share gives plans of the same sharpness whatever the units of the distances.
 
     >>> relative(1e-2)
     relative(0.01)
@@ -52,7 +53,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return `eps`, for "auto" `relative(1e-2)`, 0 if rho is TV or Mass; raise InputError for other strings and None.
+    """Return `eps` as given, or for "auto" `relative(1e-2)`, or 0.0 if rho is TV or Mass; InputError for other strings.
 
     >>> resolve_eps(0.5, 1.0)
     0.5
@@ -71,9 +72,9 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 
 def resolve_conic_eps(eps: Any) -> Any:
-    """Return `eps`, or for "auto" 0.0: no preliminary phase; raise InputError for what is no number or array.
+    """Return `eps` as given, or 0.0 for "auto"; raise InputError unless it is a number, an array or "auto".
 
-    eps: the entropy of such a phase, as a multiple of rho, as for `ugw.solve_conic`; CGW itself has no entropy.
+    eps: entropy of the preliminary phase of `ugw.solve_conic`, as a multiple of rho; 0 is no such phase.
 
     >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
     (0.0, 0.1)
@@ -117,10 +118,10 @@ def check_fused(fused: Any) -> None:
 def build_ugw(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
-    """Return the UGW problem for two spaces, with every parameter checked and expanded to one value per batch item.
+    """Return the UGW problem of two spaces, a `StreamingUGW` if `uses_streaming` says so, with checked parameters.
 
-    rho: marginal penalties; eps: entropy, not "auto"; fused: linear term; loss: λ, t² if None; method:
-    `Sinkhorn.method`, by which `uses_streaming` decides whether the result is a StreamingUGW.
+    rho, eps and alpha get one value per batch item. rho: marginal penalties; eps: entropy, not "auto"; fused: linear
+    term; loss: λ, t² if None; method: `Sinkhorn.method`.
     """
     check_spaces(x, y)
     if fused is not None:
@@ -163,9 +164,9 @@ def build_ugw(
 
 
 def _drop_last_bits(values: Tensor) -> Tensor:
-    """Return positive values (B,) rounded to fewer bits: sums of other items round differently in the last of them.
+    """Return positive values (B,) rounded to 13 bits less than float64 has, differentiable with derivative 1 (Dekker).
 
-    An item then has the same eps alone and in a batch. The split by a power of two (Dekker) has the derivative 1.
+    So an item has the same eps alone and in a batch: sums over other items round differently in the last bits.
     """
     split = values * (2.0**PROBLEM_CONFIG.dropped_eps_bits + 1.0)
     rounded = split - (split - values)
@@ -173,10 +174,10 @@ def _drop_last_bits(values: Tensor) -> Tensor:
 
 
 def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
-    """Return whether plans are not stored: for the method "streaming", and for "auto" if possible and they are large.
+    """Return whether plans are kept as potentials and low-rank factors (streaming) instead of matrices (n, m).
 
-    Raises InputError if spaces, loss or linear cost do not allow the method "streaming" ("auto" stores plans then), and
-    if with "auto" only some items of a batch have large plans, because the plans of a result are of one kind.
+    True for the method "streaming", and for "auto" if spaces, loss and linear cost allow it and plans are large. Raises
+    InputError if they do not allow the method "streaming", or if with "auto" only some items of a batch are large.
     """
     if method not in ("auto", "streaming"):
         return False
@@ -215,18 +216,18 @@ def _are_large_plans(x: Space, y: Space) -> bool:
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
-    """Return the `Distortion` Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'; loss: λ, as a function, a cone or the name of one."""
+    """Return the object that computes Σ_i'j' λ(|Dx_ii' − Dy_jj'|) p_i'j' of plans p; loss: λ, a cone or its name."""
     cone = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
     return _cone_distortion(x, y, PairLoss(cone), cone)
 
 
 def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
-    """Return the `Distortion` Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with tol and max_rank of the cone; g: loss or kernel."""
+    """Return the object that computes Σ_i'j' g(|Dx_ii' − Dy_jj'|) p_i'j' of plans p; g: loss or conic kernel."""
     return select_distortion(x.metric, y.metric, g, sizes=item_sizes(x, y), tol=cone.tol, max_rank=cone.max_rank)
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
-    """Return the conic problem for two spaces, and the UGW problem with these rhos whose plans it starts from.
+    """Return the conic problem of two spaces, and the UGW problem of the same rhos from whose plans its solve starts.
 
     cone: a cone, a loss function or a name; eps: entropy of a preliminary phase, a multiple of rho; "auto" is 0.
     """
@@ -244,7 +245,7 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
 
 
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
-    """Return the surrogate of a conic problem, UGW of the same spaces and rhos with a small eps; rho must be finite."""
+    """Return the UGW problem of these spaces and rhos with eps = `relative(1e-2)`; raise InputError if a rho is inf."""
     check_finite_rho(rho)
     return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 
@@ -256,15 +257,15 @@ def check_finite_rho(rho: Any) -> None:
 
 
 def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
-    """Return a cone given by name, by a loss function, or as a cone; raise InputError if it or a space is invalid."""
+    """Return the cone for a name, a loss function or a cone; raise InputError if it or a space is invalid."""
     check_spaces(x, y)
     return parse_loss(cone, max_distance_difference(x, y), name="cone", dtype=x.dtype)
 
 
 def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
-    """Return the partial conic problem for two spaces, and the UGW problem whose plans it starts from.
+    """Return the partial conic problem of two spaces, and the UGW problem from whose plans its solve starts.
 
-    Raises InputError unless rho is the same on both sides, eps is 0 or "auto", and the plans are small.
+    Raises InputError unless rho is the same on both sides, eps is 0 or "auto", and plans have few enough entries.
     """
     surrogate = _conic_surrogate(x, y, rho)
     rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
@@ -288,10 +289,10 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
 def build_partial(
     x: Any, y: Any, *, sides: tuple[TV | Mass, TV | Mass], eps: Any, fused: Fused | None, loss: Any
 ) -> tuple[PartialGW, UGW]:
-    """Return the partial GW problem for two spaces, and a UGW problem whose plans it starts from.
+    """Return the partial GW problem of two spaces, and a UGW problem from whose plans its solve starts.
 
-    sides: the divergences of both sides; eps: 0; fused: linear term; loss: λ, t² if None. The UGW problem has the rhos
-    of TV, for Mass a share of the mean distortion, and an eps that is a smaller share of it.
+    sides: the divergences of both sides; eps: 0 or "auto"; fused: linear term; loss: λ, t² if None. The UGW problem has
+    the rhos of TV, or for Mass 0.03 of the mean distortion, and as eps 0.01 of the mean distortion, at most 0.2 of rho.
     """
     check_zero_eps(resolve_eps(eps, sides[0]), "TV and Mass are solved by exact linear programs")
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
@@ -332,7 +333,7 @@ def check_mass(problem: SpacePair, mass: Tensor) -> None:
 
 
 def item_sizes(x: Space, y: Space) -> Sizes:
-    """Return (n, m) of each item, padded points not counted; of one item where neither space is a batch.
+    """Return the list of (n, m) of all items, padded points not counted; one entry if neither space is a batch.
 
     Only the padded (n, m) where the batch sizes of the spaces disagree, which is an error reported later.
     """

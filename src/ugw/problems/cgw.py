@@ -115,6 +115,7 @@ class CGW(Problem):
     requires_solved_steps = False
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses, and div_a and div_b: KL with factors 2·rho1/R and 2·rho2/R."""
         self.set_weights()
         for side, rho in (("a", self.rho_a), ("b", self.rho_b)):
             object.__setattr__(self, f"div_{side}", KL(2.0 * rho / self._rho_total).expand(self.batch, rho.device))
@@ -126,15 +127,15 @@ class CGW(Problem):
         return CGW(*spaces, *rhos, self.cone, distortion_sum, self.eps[index], _cached_scale=scale)
 
     def truncate_kernel(self) -> CGW:
-        """Return the problem with the leading terms of its kernel only: enough to choose among candidates.
+        """Return the problem without the last terms of its low-rank kernel, at most 1e-4 of their squared sum.
 
-        It keeps the dtype: in float32 rounding would decide where plans near a saddle point go.
+        The dtype stays: rounding in float32 would decide where plans near a saddle point go.
         """
         total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share)
         return replace(self, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
+        """Return the `ConicResult` (plan, lift, terms, ...) of a solver's output; its `parameters` are empty."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:
@@ -154,7 +155,7 @@ class CGW(Problem):
         return scale
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return what compiled steps need: matrices of the kernel and constants; None if they are not stored."""
+        """Return kernel matrices and constants (B,) of the objective for C++ steps; None if not stored on a CPU."""
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
             return None
@@ -170,13 +171,14 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, overlap) of an initial plan (B, n, m) of mass 1; is_product is not used."""
+        """Return the state (lift w, G w, <w, G w>) of a plan (B, n, m) of mass 1, G = exp(−λ/R); is_product unused."""
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
-        """Return the state (lift w, overlap) of a unit plan (B, n, m) after the state `last`, with no other best plan.
+        """Return the state (lift w, G w, overlap <w, G w>) of a unit plan (B, n, m) that follows the state `last`.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). The first state, where `last` is None, counts as the last one too.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). This plan counts as the best one, and where `last` is None as the last
+        one too.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
@@ -201,10 +203,10 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """Return the transport problem whose solution has the lift w of largest <k, w>.
+        """Return the transport problem, of cost −2 log k, whose solution has the lift w with the largest <k, w>.
 
-        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The cost is −2 log k minus the mean
-        under the plan of the state, a constant that only scales the solution.
+        k is G w_s with the lift w_s of `state`, extrapolated from the step before. The mean cost under the plan of the
+        state is subtracted, a constant that only scales the solution.
         """
         config, k = PROBLEM_CONFIG, state.local_cost
         extrapolated = k + config.conic_extrapolation * (k - state.last_cost)
@@ -215,7 +217,7 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
-        """Return the state (lift, overlap) of the plan of `solution` after one more step of `improve_plan`.
+        """Return the state (lift w, overlap <w, G w>) of the plan of `solution` after one more step of `improve_plan`.
 
         Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the state is that of
         `improve_plan` applied to the better of its last two plans, so that the larger of both never falls.
@@ -254,9 +256,9 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """Return the terms of CGW, (B,) each, with the overlap <w_p, G w_q> of the lifts of p and q; q = p if None.
+        """Return the terms, (B,) each: the value without matching, and by how much the overlap <w_p, G w_q> lowers it.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R). One of both states may lack its local cost.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R), q = p if None. One of both states may lack its local cost.
         """
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
@@ -264,7 +266,7 @@ class CGW(Problem):
         return ConicTerms(apart=self._unmatched_value, overlap=overlap)
 
     def lift(self, state: LiftedState) -> Lift:
-        """Return the plan between cones of a state: P with row sums a, Q with column sums b, and w, (B, n, m) each.
+        """Return the `Lift` of a state: P with row sums a, Q with column sums b, w = P^(rho1/R) Q^(rho2/R), (B, n, m).
 
         The weights a, b have their masses here. The other fields of the `Lift`, (B,) each, are error, tolerance and
         rank of the factorized kernel G, what the error may add to the value, and properties of the cone.
@@ -296,12 +298,12 @@ class CGW(Problem):
 
     @property
     def _unmatched_value(self) -> Tensor:
-        """The value if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
+        """The value of CGW if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
         return self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
 
     @property
     def _max_overlap(self) -> Tensor:
-        """The overlap of weights of mass 1 at which the value would be 0, (B,)."""
+        """The overlap <w, G w> of lifts w, for weights of mass 1, at which the value would be 0, (B,)."""
         return self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
 
     @property
@@ -311,12 +313,12 @@ class CGW(Problem):
 
     @property
     def _rho_share(self) -> Tensor:
-        """rho1 / R, (B,)."""
+        """rho1 / (rho1 + rho2), (B,)."""
         return self.rho_a / self._rho_total
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of <w, G w> over its value for weights of mass 1."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of the factor by which masses scale the overlap <w, G w>."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 

@@ -64,7 +64,8 @@ class ProblemConfig:
     # eps="auto" as a share of the mean distortion under the product plan (of the mean cost in linear problems): sharp
     # plans that still converge fast, in any units of the distances.
     auto_eps_share: float = 1e-2
-    # eps of a surrogate, as a share of the mean distortion: sharp enough to match points, quickly solved.
+    # eps of a surrogate, the UGW problem from whose plans a conic or partial solve starts, as a share of the mean
+    # distortion: sharp enough to match points, quickly solved.
     surrogate_eps_share: float = 1e-2
     # rho of the surrogate of a problem of given mass, as a share of the mean distortion: keeps most of the mass.
     surrogate_rho_share: float = 0.03

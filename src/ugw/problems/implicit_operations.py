@@ -14,9 +14,9 @@ from .config import PROBLEM_CONFIG
 
 
 def mix_with_product_plan(plan: ImplicitPlan, share: Tensor, log_a: Tensor, log_b: Tensor) -> ImplicitPlan:
-    """Return the plan with the logarithm (1 − share)·log plan + share·log a⊗b, for use of its logarithm only.
+    """Return the `ImplicitPlan` whose logarithm is (1 − share)·log plan + share·log a⊗b, not normalized.
 
-    share: (B,) in [0, 1]. `row_sums`, `col_sums` and `right_product` remain those of the given plan.
+    share: (B,) in [0, 1]. Only its logarithm is valid: `row_sums`, `col_sums` and `right_product` are those of `plan`.
     """
     scaled = plan.log_ratio(log_a, log_b) * (1.0 - share)[:, None, None]
     return replace(plan, log_plan=replace(scaled, row=scaled.row + log_a, col=scaled.col + log_b))

@@ -36,9 +36,9 @@ class LinearProblem(BatchRecord):
         return self.cost.shape[0]
 
     def kernel(self, gamma: Tensor | None) -> GibbsKernel:
-        """Return the kernel exp(−cost/eps) for Sinkhorn iterations: streaming for a bilinear cost, else stored.
+        """Return the Gibbs kernel exp(−cost/eps) for Sinkhorn: streaming for a BilinearMatrix cost, else stored.
 
-        gamma: (B, m), potentials g / eps around which a stored kernel is stabilized; None: iterate in the log domain.
+        gamma: (B, m), potentials g / eps around which a stored kernel is stabilized; None: a kernel in the log domain.
         """
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):

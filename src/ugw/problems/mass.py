@@ -28,14 +28,14 @@ class PenaltyWeights(BatchRecord):
 
     @classmethod
     def from_problem(cls, problem: Any) -> PenaltyWeights:
-        """Return the factors of a problem with attributes div_a, div_b, eps, log_mass_a and log_mass_b."""
+        """Return (rho1, rho2, eps), (B, 3), 0 for rho = inf, their sum, and log masses of a, b, a⊗b, of a problem."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
         return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
 
     def weighted_sum(self, kls: Tensor) -> Tensor:
-        """Return Σ_k each_k (KL_k − log_references_k), (B,). kls: (B, 3), KL_k between measures scaled to mass 1."""
+        """Return Σ_k each_k (kls_k − log_references_k), (B,), each = (rho1, rho2, eps). kls: (B, 3), at mass 1."""
         return (self.each * (kls - self.log_references)).sum(1)
 
 
@@ -60,15 +60,15 @@ class MassRule(BatchRecord):
 
     @cached_property
     def min_log_mass(self) -> Tensor:
-        """The log mass (B,) below which a plan has collapsed."""
+        """The log mass (B,) below which a plan has collapsed: that of sqrt(m(a) m(b)) minus 30."""
         return min_log_mass(self.log_mass_a, self.log_mass_b)
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log of the mass m that minimizes F(m·p, m·p), and the log of the mass in the result, (B,) each.
+        """Return the log of the mass m that minimizes UGW's F(m·p, m·p), and of the mass reported to users, (B,) each.
 
         Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
-        branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a
-        plan p of mass 1, the KL being KL(p1 | a), KL(p2 | b), KL(p | a⊗b).
+        branch point of Lambert W, and the second next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>:
+        of a plan p of mass 1, the KL being KL(p1 | a), KL(p2 | b), KL(p | a⊗b).
         """
         log_mass_without_linear = (
             torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
@@ -86,7 +86,7 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return the factor alpha/2m, (B,), of the linear cost in a step, m = exp(max(log_mass, min_log_mass))."""
+        """Return alpha/2m, (B,), the factor of the linear cost at a plan of mass m = exp(log_mass), bounded below."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 
@@ -107,10 +107,10 @@ def shift_potentials(
     factor: Tensor,
     eps: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return factor·(linear + constant), (B, n) and (B, m), for both potentials; NaN for items with eps = 0.
+    """Return the potentials factor·(linear + constant), (B, n) and (B, m), of both sides; NaN for items with eps = 0.
 
-    linear: potentials of the last linear problem; constants: those of f and g, (B,) each, where their sides are not
-    hard; constant_sum: (B,), their sum, which is divided equally if both are hard; is_hard: (B,) bool each.
+    linear: of the last linear problem; constants: (B,) each, used for a side that is not hard (finite rho); a hard side
+    gets the rest of constant_sum, (B,), or half of it if both are hard; is_hard: (B,) bool each.
     """
     (constant_f, constant_g), (is_hard_a, is_hard_b) = constants, is_hard
     of_hard_a = torch.where(is_hard_b, 0.5 * constant_sum, constant_sum - constant_g)

@@ -29,7 +29,7 @@ def normalize(plan: Any) -> Any:
 
 
 def find_product_plans(plan: Any) -> Tensor | None:
-    """Return which plans (B, n, m) are products of their marginals up to rounding, (B,); None for an `ImplicitPlan`."""
+    """Return (B,) bool: is a plan (B, n, m) the product of its marginals up to rounding? None for an `ImplicitPlan`."""
     if not isinstance(plan, Tensor):
         return None
     p1, p2 = plan.sum(2), plan.sum(1)
@@ -39,10 +39,10 @@ def find_product_plans(plan: Any) -> Tensor | None:
 
 
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the mixture (1 − share)·plan + share·a⊗b of plans of mass 1; share: (B,) in [0, 1].
+    """Return the mixture (1 − share)·plan + share·a⊗b, (B, n, m), of plans of mass 1; share: (B,) in [0, 1].
 
-    Of an `ImplicitPlan` the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization,
-    and stored sums are not updated: the result is for proximal terms, which use its logarithm only.
+    For an `ImplicitPlan` the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization
+    and with the stored sums of `plan`: the result is for proximal terms, which use its logarithm only.
     """
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.mix_with_product_plan(plan, share, log_a, log_b)

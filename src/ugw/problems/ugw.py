@@ -59,6 +59,7 @@ class UGW(Problem):
     keeps_zeros: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the weights, `distortion_sum` if None, `mass_rule`, `keeps_zeros` and `has_linear_local_cost`."""
         self.set_weights()
         if self.distortion_sum is None:
             object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
@@ -86,9 +87,10 @@ class UGW(Problem):
         return replace(taken, distortion_sum=total.with_metrics(taken.x.metric, taken.y.metric))
 
     def with_spaces(self, x: Space, y: Space, cost: Tensor | None, known_scale: Tensor | None = None) -> UGW:
-        """Return the problem with other spaces, cost M and `known_scale`, and the same rhos, eps, alpha and loss.
+        """Return the problem with other spaces and linear cost M, and the same rhos, eps, alpha and loss.
 
-        The distances of the new spaces must be within the range of the present ones, for which the loss is factorized.
+        known_scale: (B,), what its `scale()` returns, None to compute it. The distances of the new spaces must be
+        within the range of the present ones, for which the loss is factorized.
         """
         total = self.distortion_sum.with_metrics(x.metric, y.metric)
         return replace(self, x=x, y=y, cost=cost, distortion_sum=total, known_scale=known_scale)
@@ -99,14 +101,14 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return what compiled steps need: metrics, linear cost and mass rule; None if the loss is not t²."""
+        """Return metrics, linear cost and optimal-mass formula for C++ steps; None if the loss is not t²."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
     @property
     def has_vertex_solutions(self) -> Tensor:
-        """(B,) bool: are both marginals hard and eps 0? Solutions are then vertices of the polytope of plans."""
+        """(B,) bool: are both marginals hard (rho = inf) and eps 0? Solutions are then vertices of the polytope."""
         return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
 
     # -- the size of the cost ------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class UGW(Problem):
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """Return, under a⊗b of mass 1, the mean distortion + alpha/2m times the mean |M|, (B,), m = sqrt(m(a) m(b))."""
+        """Return the mean distortion + alpha/2m times the mean |linear cost|, (B,), under a⊗b; m = sqrt(m(a) m(b))."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()
@@ -166,15 +168,15 @@ class UGW(Problem):
         # On CUDA both are computed: the host does not wait for the answer, and the call may be captured.
         if not is_product.is_cuda and not bool(is_product.any()):
             return total.apply(unit_plan)
-        of_product = total.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
+        product_cost = total.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
         if not is_product.is_cuda and bool(is_product.all()):
-            return of_product
-        return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
+            return product_cost
+        return torch.where(is_product[:, None, None], product_cost, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
         """Return the `PlanState` (divergences, optimal mass) of a plan of mass 1 and its local cost, (B, n, m) each.
 
-        drift: (B,), sum of the L1 changes of the plan by which the local cost was updated, None if it is never updated.
+        drift: (B,), sum of the L1 changes of the plan since its local cost was computed in full, None if it always is.
         """
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
         # A float32 plan has mass 1 up to rounding, which the entropy would multiply: divide it out in float64.
@@ -210,7 +212,7 @@ class UGW(Problem):
         return dot(torch.where(unit_plan > 0, cost, 0.0) if self.keeps_zeros else cost, unit_plan)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over m(q).
+        """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over the mass of q.
 
         A constant in the cost only scales the solution. The three scalars of the paper's cost are replaced by minus the
         mean cost under q, which keeps the mass of the solution within a factor n·m of 1, far from overflow.
@@ -239,9 +241,9 @@ class UGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of the UGW objective F(p, q), (B,) each, for the plans of two states; q = p if None.
+        """Return distortion, linear, both marginal terms and entropy of F(p, q), (B,) each; q = p if None.
 
-        The local cost of the state p is not used; it may be None. A hard side contributes 0.
+        The local cost of the state p is not used; it may be None. The term of a hard (rho = inf) side is 0.
         """
         distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
         q = q or p
@@ -257,14 +259,14 @@ class UGW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return the dual potentials f (B, n) and g (B, m) of the last step, from state q to state p, and None:
+        """Return ((f, g), None): the dual potentials, (B, n) and (B, m), of the last step, from state q to state p:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
-        cost(q) is the paper's local cost at q with its three scalar KL terms. None is in place of the plan between
-        cones that conic problems have. Items with eps = 0 have NaN, and if all have, None is returned for (f, g).
-        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
-        If a proximal term has raised entropy above eps, the formulas hold only where p = q.
+        cost(q) is the paper's local cost at q with its three scalar KL terms. Items with eps = 0 have NaN, and if all
+        have, None is returned for (f, g). The second None is in place of the `Lift` of conic problems. linear:
+        potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps. If a
+        proximal term has raised entropy above eps, the formulas hold only where p = q.
         """
         if not bool((self.eps > 0).any()):
             return None, None

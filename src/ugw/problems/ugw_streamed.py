@@ -37,9 +37,10 @@ class PlanMoments:
 
     @classmethod
     def from_plan(cls, problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> PlanMoments:
-        """Return the moments of a plan (B, n, m): a tensor, or an ImplicitPlan with the bases of the problem.
+        """Return the moments of the marginals of a plan P (B, n, m), and ΨxᵀPΨy with the bases Ψ = (1, basis) of costs.
 
-        basis_product: (B, r, s), leftᵀ·plan·right with the bases `left` and `right`, computed here if None.
+        plan: a tensor, or an ImplicitPlan with the bases of the problem; basis_product: (B, r, s), leftᵀ·plan·right
+        with the bases `left` and `right`, computed here if None.
         """
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
@@ -52,11 +53,11 @@ class PlanMoments:
 
     @property
     def basis_product(self) -> Tensor:
-        """leftᵀ·plan·right with the bases, (B, r, s)."""
+        """leftᵀ·P·right, (B, r, s), for the plan P and the bases `left` and `right` of the costs of its problem."""
         return self.cross[:, 1:, 1:]
 
     def local_cost(self, problem: StreamingUGW) -> BilinearMatrix:
-        """Return Σ_i'j' (Dx_ii' − Dy_jj')² P_i'j' for the points i, j of a problem, (B, n, m).
+        """Return Σ_i'j' (Dx_ii' − Dy_jj')² P_i'j' for all points i, j of a problem, (B, n, m), not stored as a matrix.
 
         The points i', j' of P may be others: those of a sample of the spaces of the problem.
         """
@@ -78,12 +79,13 @@ class StreamingUGW(UGW):
     """
 
     def __post_init__(self) -> None:
+        """Set what UGW sets, and replace a linear cost by the squared distances of the features."""
         super().__post_init__()
         if self.cost is not None:
             object.__setattr__(self, "cost", self._feature_cost())
 
     def _feature_cost(self) -> BilinearMatrix:
-        """Return the squared distances between features, (B, n, m); features are the last columns of the bases."""
+        """Return the squared distances between features, (B, n, m), from the last columns of `left` and `right`."""
         width = 0 if self.x.feature_tensor is None else self.x.feature_tensor.shape[-1]
         core = self.eps.new_zeros(self.batch, self.left.shape[2], self.right.shape[2])
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
@@ -106,7 +108,7 @@ class StreamingUGW(UGW):
 
     @cached_property
     def left(self) -> Tensor:
-        """The left basis of costs, (B, n, r): signed squared norms h and points φ of x, and its features if fused.
+        """The left basis of costs, (B, n, r): columns h (signed squared norms), points φ of x, its features if fused.
 
         Costs are row_i + col_j + (left core rightᵀ)_ij. h_i = Σ_k sign_k φ_ik², with the signs of the metric of x.
         """
@@ -125,7 +127,7 @@ class StreamingUGW(UGW):
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
     def distance_coefficients(self, metric: LowRankMetric) -> Tensor:
-        """Return J with D = Ψ J Ψᵀ for `dx` or `dy`, Ψ = (1, basis) (B, n, k): (k, k), float64, 0 at features."""
+        """Return J (k, k), float64, with D = Ψ J Ψᵀ for the distances D of `metric` (dx or dy), Ψ = (1, basis)."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
         diagonal[2 : 2 + rank] = -2.0 * metric.signs.double()
@@ -134,7 +136,7 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (local cost, mass) of a plan (B, n, m) of mass 1; is_product is not used."""
+        """Return the `PlanState` (local cost, mass, ...) of a plan (B, n, m) of mass 1; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:

@@ -41,6 +41,7 @@ class UW(Problem):
     penalty_weights: PenaltyWeights = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses, and `penalty_weights`: rho1, rho2 (0 where inf) and eps."""
         self.set_weights()
         object.__setattr__(self, "penalty_weights", PenaltyWeights.from_problem(self))
 
@@ -97,7 +98,7 @@ class UW(Problem):
         return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the problem itself with weights of mass 1 and a centered cost, the same for every state."""
+        """Return the problem itself, for weights of mass 1 and with cost − `mean_cost`; state is not used."""
         return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
@@ -105,7 +106,7 @@ class UW(Problem):
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p), or of (F(p) + F(q))/2 if q is given, (B,) each; a hard side contributes 0."""
+        """Return linear, marginal and entropy terms of F(p), or the means of those of F(p) and F(q), (B,) each."""
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})
@@ -116,12 +117,12 @@ class UW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return potentials f (B, n) and g (B, m) of the plan p, p = a⊗b·exp((f ⊕ g − cost)/eps), and None.
+        """Return ((f, g), None): potentials (B, n) and (B, m) of the plan p, p = a⊗b·exp((f ⊕ g − cost)/eps).
 
-        None is in place of the plan between cones that conic problems have. p: the state after the last step; q, the
-        state before it, is not used.
-        Where rho1 is finite, p1 = a·exp(−f/rho1). Items with eps = 0 have NaN; if all have, None replaces (f, g).
-        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
+        The second None is in place of the `Lift` of conic problems. p: the state after the last step; q, the state
+        before it, is not used. Where rho1 is finite, p1 = a·exp(−f/rho1). Items with eps = 0 have NaN; if all have,
+        None replaces (f, g). linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution;
+        entropy: (B,), its eps.
         """
         if not bool((self.eps > 0).any()):
             return None, None

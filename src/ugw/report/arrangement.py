@@ -29,9 +29,9 @@ class SceneTransform:
 
 
 def pad_dimensions(points: np.ndarray, dim: int) -> np.ndarray:
-    """Return points (n, d), d = 1 to 3, as points (n, max(d, dim)) padded with zeros, dim = 2 or 3.
+    """Return points (n, d), d = 1 to 3, padded with zeros to (n, max(d, dim)), dim = 2 or 3.
 
-    In R³ a plane becomes vertical and a line horizontal.
+    For dim = 3 a plane becomes vertical, (a, b) → (a, 0, b), and a line horizontal.
     """
     n, d = points.shape
     if d >= dim:
@@ -56,10 +56,11 @@ class Arrangement:
 
 
 def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
-    """Return how to draw points x (n, 1 to 3) and y (m, 1 to 3) that are matched by `pairs`.
+    """Return the maps of points x (n, 1 to 3) and y (m, 1 to 3) into one 3-D picture, with flags about its layout.
 
-    Two flat spaces are drawn in two parallel planes. Otherwise both face the viewer with their wide side, above or
-    beside each other, whichever leaves more room.
+    pairs: matched points with plan entries; y is rotated so that they are close. Two flat spaces are drawn in two
+    parallel planes. Otherwise both face the viewer with their wide side, above or beside each other, whichever leaves
+    more room.
 
     >>> point, no_pairs = np.zeros((1, 2)), MatchPairs(np.zeros(0, int), np.zeros(0, int), np.zeros(0), 0)
     >>> above, below = arrange(point, point, no_pairs).transforms
@@ -97,7 +98,7 @@ def _solid_offset(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 def facing_rotation(points: np.ndarray) -> np.ndarray:
-    """Return R (3, 3), a rotation about the vertical axis for which points @ R (n, 3) are widest from left to right."""
+    """Return R (3, 3), the rotation about the third axis for which points @ R (n, 3) vary most in the first axis."""
     horizontal = points[:, :2] - points[:, :2].mean(axis=0)
     _, _, axes = np.linalg.svd(horizontal, full_matrices=False) if len(points) > 1 else (None, None, np.eye(2))
     c, s = axes[0] if axes[0][0] >= 0 else -axes[0]

@@ -20,11 +20,12 @@ from .views import View
 
 
 def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
-    """Return the data of a report page, values of JSON types by name, for its script page.js.
+    """Return the data of a report page as values of JSON types by name, for its script page.js.
 
-    views: of both spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None; limit: most points of a side
-    that are drawn. The page has lists of points for each side, the drawn points first, then points that are only ends
-    of matches; indices are positions in these lists.
+    They are lists of points of each side (positions, labels, matches, masses, colors), the pairs to draw, the mass of
+    the plan, flags about the layout, and convergence curves. A list has the drawn points of the side, at most `limit`,
+    then points that are only ends of matches; indices are positions in these lists.
+    views: of both spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None.
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side) for side in result.marginals]
@@ -71,7 +72,7 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
 def _side_data(
     view: View, transform: SceneTransform, page_points: np.ndarray, matches: Matches, list_position: dict[int, int]
 ) -> dict[str, Any]:
-    """Return the entries of the page about one space: positions, labels, matches, edges and surface of its points.
+    """Return the data of a report page about one space, by name: positions, labels, matches, edges and surface.
 
     transform: into the 3-D picture; page_points: indices of the points in the page's lists, drawn points first;
     matches: of the drawn points; list_position: index of a point of the opposite space → its position in the lists of
@@ -135,5 +136,5 @@ def _round_columns(rows: np.ndarray) -> list[list[float]]:
 
 
 def _round_values(values: np.ndarray) -> list[float]:
-    """Return an array (n,) as a list of numbers rounded to six digits, to keep the page small."""
+    """Return an array (n,) as a list of numbers rounded to six significant digits, to keep the page small."""
     return [float(f"{value:.6g}") for value in values.tolist()]

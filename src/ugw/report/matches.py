@@ -30,7 +30,7 @@ class Matches:
 
 
 def row_reader(plan: Any, side: int) -> ReadRows:
-    """Return a function that maps indices (k,) to these rows, for side 1 columns, of a plan (n, m): (k, m) or (k, n).
+    """Return a function of indices (k,) that returns these rows (k, m) of a plan (n, m), or columns (k, n) for side 1.
 
     plan: an array, a tensor or a LazyPlan.
     """
@@ -42,7 +42,7 @@ def row_reader(plan: Any, side: int) -> ReadRows:
 
 
 def largest_matches(read_rows: ReadRows, points: np.ndarray, kept_fractions: np.ndarray, width: int) -> Matches:
-    """Return the matches of some points: the largest entries of their rows of the plan.
+    """Return for each of k points the largest entries of its row of the plan and their columns, largest first.
 
     A point has at most `matches_per_point` matches: positive entries that are at least `min_relative_match` times the
     largest one of the row, equal ones in the order of their partners. It has none if it sends or receives less than
@@ -87,9 +87,10 @@ class MatchPairs:
 
 
 def merge_matches(x: Matches, y: Matches, max_pairs: int) -> MatchPairs:
-    """Return the matches of points of the first space, x, and of the second, y, each pair once, at most `max_pairs`.
+    """Return the index pairs (i, j), with plan entries, of the matches of points of both spaces, at most `max_pairs`.
 
-    First come the largest matches of each point, then the second largest, and so on, each ordered by mass. Ordered by
+    x, y: the matches of points of the first and of the second space; a pair that is in both is returned once.
+    First come the largest matches of each point, then the second largest, and so on, each ordered by mass: ordered by
     mass alone, the first thousand could all belong to a few points.
     """
     counts_x, counts_y = ([len(partners) for partners in side.partners] for side in (x, y))

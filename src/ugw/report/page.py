@@ -37,7 +37,7 @@ def write(
     facts: Mapping[str, Any] | None = None,
     limit: int = 2000,
 ) -> None:
-    """Write an interactive page: both spaces in one 3-D picture, their matches, and the convergence of the solve.
+    """Write an interactive HTML page to `path`: both spaces in one 3-D picture, their matches, and convergence curves.
 
     x, y: the spaces of the solve, or a `View` of each that says how to draw it. colors: (n,) numbers or (n, 3) RGB in
     [0, 1] for the first space, which the plan transfers to the second; by default along its longest direction.
@@ -73,7 +73,7 @@ def plotly_script() -> str:
 
 
 def _checked_views(result: Any, x: Any, y: Any) -> tuple[View, View]:
-    """Return x and y as Views; raise InputError unless `result` is of one solve and its plan has their sizes."""
+    """Return x and y as Views, spaces with drawing options; InputError unless `result` has one plan of their sizes."""
     if not isinstance(result, Result):
         raise InputError(f"a report is of a Result, got {type(result).__name__}")
     if result.batched:
@@ -119,7 +119,7 @@ def _asset_text(name: str) -> str:
 
 
 def _banner(result: Result) -> str:
-    """Return the warning of a solve that did not converge as HTML, or an empty string."""
+    """Return the HTML of the warning that the solve did not converge, an empty string if it did."""
     if result.converged:
         return ""
     level = "grave" if result.status in SEVERE_STATUSES else "warning"
@@ -150,7 +150,7 @@ def _table_row(name: str, text: str, *, inner: bool = False) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as text: floats with six significant digits, 1.0 as "1", and sequences separated by commas."""
+    """Return str(value), but floats with six significant digits, 1.0 as "1", and sequences separated by commas."""
     if isinstance(value, tuple | list):
         return ", ".join(_format_value(part) for part in value)
     return f"{float(value):.6g}" if isinstance(value, Real) and not isinstance(value, int) else str(value)

@@ -51,7 +51,7 @@ class View:
     labels: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields and fill in the labels."""
+        """Raise InputError for invalid fields; without labels take the names of the graph's nodes, if there is one."""
         if not isinstance(self.space, Space):
             raise InputError(f"a report draws two spaces, got {type(self.space).__name__}; Space.from_points makes one")
         if self.space.batched:
@@ -111,7 +111,7 @@ class View:
 def mds_positions(space: Space, landmarks: int = REPORT_CONFIG.max_mds_landmarks) -> np.ndarray:
     """Return positions (n, 3) of the points of a space from distances alone, by landmark multidimensional scaling.
 
-    landmarks: most points that are scaled; the others are placed by their distances to these.
+    landmarks: maximum number of points that are scaled; the others are placed by their distances to these.
 
     >>> square = Space.from_points([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> positions = mds_positions(square, landmarks=3)

@@ -40,11 +40,11 @@ class ResultBase(ABC):
 
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of the table that notebooks show."""
+        """Return (name, text) of each line of the table that notebooks show."""
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them, from which `from_arrays` restores the result."""
+        """Return all data of the result as NumPy arrays by name, as `save` writes them and `from_arrays` reads them."""
 
     @classmethod
     @abstractmethod
@@ -146,7 +146,7 @@ class BatchedResultBase(ResultBase):
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
-    """Return the result itself; issue a ConvergenceWarning, consequence + message, unless every item converged."""
+    """Return `result` itself; issue the ConvergenceWarning `consequence` + message unless every item converged."""
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
     return result

@@ -32,12 +32,12 @@ class ConicResult(Result):
 
     @property
     def value_bound(self) -> Any:
-        """`value` plus what the error of the kernel may add to it: an upper bound of CGW, a number or (B,)."""
+        """An upper bound of CGW, a number or (B,): `value` plus what the error of the kernel may add to it."""
         return self._to_user(self.tensors.terms.total + self._lift.value_slack)
 
     @property
     def distance(self) -> Any:
-        """value^(1/k), with k = 2 for cones over KL, q for PartialTransport; 0 where rounding made the value < 0."""
+        """The conic distance max(value, 0)^(1/k), a number or (B,): k = 2 for cones over KL, q for PartialTransport."""
         return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property
@@ -47,10 +47,11 @@ class ConicResult(Result):
 
     @property
     def lift(self) -> tuple[Any, Any, Any]:
-        """The plan between cones (P, Q, w), (n, m) each, with 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), R = rho1 + rho2.
+        """The plan between cones (P, Q, w), (n, m) or (B, n, m) each.
 
         P, Q: the weights a and b divided among pairs ij, P 1 = a and Qᵀ 1 = b; w: mass of the atom that matches P_ij
-        with Q_ij. For partial transport w = min(P, Q), the mass that each pair of points matches.
+        with Q_ij, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), R = rho1 + rho2. For partial transport w = min(P, Q), the mass that
+        each pair of points matches.
         """
         return self._to_user(self._lift.P), self._to_user(self._lift.Q), self._to_user(self._lift.w)
 
@@ -66,7 +67,7 @@ class ConicResult(Result):
 
     @property
     def kernel_rank(self) -> Any:
-        """Number of terms of the factorized kernel, an int or (B,); 0 where it was evaluated exactly."""
+        """Rank of the low-rank factors of the kernel exp(−λ/R), an int or (B,); 0 where it was evaluated exactly."""
         return self._to_user(self._lift.kernel_rank) if self.batched else int(self._lift.kernel_rank[0])
 
     def atoms(self) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class ConicResult(Result):
         )
 
     def __repr__(self) -> str:
-        """Return the line of a Result, with the error of the kernel if it is above its tolerance."""
+        """Return one line: size, value, mass and status, and the error of the kernel if it is above its tolerance."""
         text, i = super().__repr__(), self._item_with_coarsest_kernel
         return text if i is None else f"{text[:-1]}, kernel only to {float(self._lift.kernel_error[i]):.0e})"
 
@@ -112,7 +113,7 @@ class ConicResult(Result):
         return int(over.argmax()) if bool((over > 1.0).any()) else None
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of `summary`: those of a Result, distance and kernel."""
+        """Return (name, text) of each line of `summary`: those of a Result, and for one problem distance and kernel."""
         rows = super().rows()
         if self.batched:
             return rows
@@ -123,7 +124,7 @@ class ConicResult(Result):
 
     @property
     def _lift(self) -> Lift:
-        """The plan between cones (P, Q, w) with facts about it, (B, ...) each; raises InputError if there is none."""
+        """The `Lift`: plan between cones (P, Q, w), error and rank of the kernel; InputError if there is none."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift

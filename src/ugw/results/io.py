@@ -70,7 +70,7 @@ def saved_kind(arrays: Arrays) -> str | None:
 
 
 def with_current_names(arrays: Arrays) -> Arrays:
-    """Return the arrays of a file by their current names: files of an earlier version have other names.
+    """Return the arrays by their current names; files of an earlier version have other names.
 
     >>> list(with_current_names({"other": np.zeros(1), "lift_rank": np.zeros(1)}))
     ['previous_plan', 'lift_kernel_rank']
@@ -103,7 +103,7 @@ def json_array(value: Any) -> np.ndarray:
 
 
 def from_json_array(array: np.ndarray) -> Any:
-    """Return the value of which `json_array` made this array."""
+    """Return the value whose JSON text `json_array` stored in an array."""
     return json.loads(str(array))
 
 
@@ -118,7 +118,7 @@ def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def output_to_arrays(output: SolverOutput) -> Arrays:
-    """Return all tensors of a solver output as arrays by field name, those of records in it as `<field>_<name>`."""
+    """Return the tensors of a `SolverOutput` by name: fields, f and g (potentials), `<field>_<name>` in records."""
     tensors = {f"terms_{name}": term for name, term in output.terms.as_dict().items()}
     if output.potentials is not None:
         tensors |= dict(zip(("f", "g"), output.potentials, strict=True))
@@ -132,7 +132,7 @@ def output_to_arrays(output: SolverOutput) -> Arrays:
 
 
 def output_from_arrays(arrays: Arrays) -> SolverOutput:
-    """Return the solver output from the arrays of `output_to_arrays`, others being ignored."""
+    """Return the `SolverOutput` (plans, terms, status, ...) from the arrays of `output_to_arrays`; ignore others."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
     names = [f.name for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)]

@@ -22,32 +22,32 @@ class LazyPlan:
     """
 
     def __init__(self, implicit: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
-        """Wrap an `ImplicitPlan` (B, n, m); batched: do shapes include B? numpy: do methods return NumPy arrays?"""
+        """Store an `ImplicitPlan` (B, n, m); batched: do shapes include B? numpy: do methods return NumPy arrays?"""
         self._implicit, self._batched, self._numpy = implicit, batched, numpy
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n, m) or (B, n, m)."""
+        """The shape of the plan, (n, m) or (B, n, m)."""
         return tuple(self._implicit.shape if self._batched else self._implicit.shape[1:])
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the entries: of NumPy if methods return NumPy arrays, else of torch."""
+        """The dtype of the plan: of NumPy if methods return NumPy arrays, else of torch."""
         return np.dtype(dtype_name(self._implicit.dtype)) if self._numpy else self._implicit.dtype
 
     @property
     def mass(self) -> Any:
-        """The sum of all entries: a number, or (B,)."""
+        """The total mass of the plan, a number or (B,)."""
         return self._to_user(self._implicit.sum((1, 2), dtype=torch.float64))
 
     @property
     def marginals(self) -> tuple[Any, Any]:
-        """The sums of the rows, (n,) or (B, n), and of the columns, (m,) or (B, m)."""
+        """The row sums of the plan, (n,) or (B, n), and its column sums, (m,) or (B, m)."""
         return self._to_user(self._implicit.sum(2)), self._to_user(self._implicit.sum(1))
 
     @property
     def T(self) -> LazyPlan:
-        """The transposed plan."""
+        """The transposed plan, (m, n) or (B, m, n)."""
         return LazyPlan(self._implicit.mT, batched=self._batched, numpy=self._numpy)
 
     def apply(self, matrix: Any) -> Any:
@@ -63,7 +63,7 @@ class LazyPlan:
         return self._to_user(image[:, :, 0] if is_vector else image)
 
     def rows(self, index: Any) -> Any:
-        """Return one row of the plan, (m,), or k rows, (k, m), in a batch the same of all items, (B, m) or (B, k, m).
+        """Return one row of the plan, (m,), or k rows, (k, m); in a batch those of all items, (B, m) or (B, k, m).
 
         index: a whole number or an array (k,) of these, from −n to n − 1.
         """
@@ -72,7 +72,7 @@ class LazyPlan:
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
-        """Return the column of the largest entry of each row, (n,) or (B, n)."""
+        """Return the column of the largest entry of each row of the plan, (n,) or (B, n)."""
         return self._to_user(torch.cat([block.argmax(2) for block in self._blocks()], dim=1))
 
     def top(self, k: int) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ class LazyPlan:
         return self._to_user(values.exp()), self._to_user(columns)
 
     def dense(self, *, force: bool = False) -> Any:
-        """Return all entries, (n, m) or (B, n, m); raise InputError if there are more than 10⁸, unless `force`."""
+        """Return the whole plan, (n, m) or (B, n, m); raise InputError for more than 10⁸ entries, unless `force`."""
         count = self._implicit.shape.numel()
         if count > RESULTS_CONFIG.max_dense_entries and not force:
             gigabytes = count * torch.finfo(self._implicit.dtype).bits / 8 / 2**30
@@ -92,7 +92,7 @@ class LazyPlan:
         return self._to_user(torch.cat([block.exp() for block in self._blocks()], dim=1))
 
     def _blocks(self) -> Iterator[Tensor]:
-        """Yield the logarithms of the entries, block by block of rows, (B, rows, m)."""
+        """Yield the logarithms of the entries of the plan in blocks of consecutive rows, (B, rows, m) each."""
         batch, n, m = self._implicit.shape
         index = torch.arange(n, device=self._implicit.device)
         return (
@@ -101,7 +101,7 @@ class LazyPlan:
         )
 
     def implicit_plan(self, shape: tuple[int, int, int]) -> ImplicitPlan:
-        """Return this plan as an ImplicitPlan of a given shape (B, n, m); raise InputError if it does not fit.
+        """Return the `ImplicitPlan` (potentials and factors) of shape (B, n, m); raise InputError for another shape.
 
         A plan (n, m) without a batch dimension is repeated for all B items.
         """
@@ -114,7 +114,7 @@ class LazyPlan:
         return self._implicit.take(torch.zeros(batch, dtype=torch.long, device=self._implicit.device))
 
     def _to_user(self, value: Tensor) -> Any:
-        """Return a tensor (B, ...) as an array or tensor, without the batch dimension for a single plan."""
+        """Return a tensor (B, ...) as a number, an array or a tensor, without the batch dimension for a single plan."""
         value = value if self._batched else value[0]
         if not self._numpy:
             return value

@@ -84,7 +84,7 @@ def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[s
 def with_parameters(
     result: Any, sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, **others: Any
 ) -> Any:
-    """Return a Result with `parameters`: those of `penalty_parameters`, "solver", "init" and those in `others`.
+    """Return a copy of `result` whose dict `parameters` holds rho or mass, eps, divergence, solver, init and `others`.
 
     sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options, or a list of B of them;
     init: a name, or a plan, for which "plan" is stored; others: further arguments of the solve, left out if None. In a

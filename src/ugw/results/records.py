@@ -84,7 +84,7 @@ class StepBackend(IntFlag):
 
     @property
     def label(self) -> str:
-        """The names of the parts for users, joined by plus signs."""
+        """The names of all backends in this combination, joined by " + "."""
         return " + ".join(_BACKEND_LABELS[part] for part in StepBackend if part in self)
 
 
@@ -104,7 +104,7 @@ LINEAR_PROGRAM_LIMIT_MESSAGE = "the iteration limit was reached: raise max_iter 
 
 
 def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
-    """Return a copy of a tensor (B, ...) for users, without the batch dimension unless `batched`.
+    """Return a copy of a tensor (B, ...) in the form that users see, without the batch dimension unless `batched`.
 
     If `numpy`, it is a NumPy array, or a Python number instead of an array (). An ImplicitPlan becomes a LazyPlan.
     """
@@ -226,21 +226,21 @@ class SolverOutput(BatchRecord):
     lift: Lift | None = None
 
     def to(self, dtype: torch.dtype) -> SolverOutput:
-        """Return the output with plans and potentials, which are stored tensors, in another dtype."""
+        """Return a copy with plans and potentials converted to `dtype`; the plans must be stored tensors."""
         pair = None if self.potentials is None else (self.potentials[0].to(dtype), self.potentials[1].to(dtype))
         return replace(self, plan=self.plan.to(dtype), previous_plan=self.previous_plan.to(dtype), potentials=pair)
 
     @classmethod
     def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
-        """Return one output with the batch items of all outputs in `parts`, in this order."""
+        """Return one `SolverOutput` with the batch items of all `parts`, in this order."""
         return join(cls.with_common_shapes(*parts))
 
     @staticmethod
     def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
-        """Return the outputs with traces of equal length, and with potentials in all of them if one has any.
+        """Return the outputs with traces (B, steps, 5) of equal length, and potentials in all of them if one has any.
 
-        Steps and potentials that are added are NaN. Numbers of search steps and backends that some output lacks are
-        None in all of them.
+        Steps and potentials that are added are NaN. `n_iter_search` and `backend` are None in all of them if one lacks
+        them.
         """
         names = (name for name in ("n_iter_search", "backend") if any(getattr(part, name) is None for part in parts))
         missing: dict[str, Any] = dict.fromkeys(names)

@@ -65,15 +65,12 @@ class Result(BatchedResultBase):
 
     @property
     def path(self) -> str:
-        """How the solve represented plans: "stored" as matrices, or "streaming" by potentials alone.
-
-        In the second case `plan` is a LazyPlan, which computes its entries when they are read.
-        """
+        """How the solve represented plans: "stored" as matrices, or "streaming", by potentials (a LazyPlan)."""
         return "streaming" if isinstance(self.tensors.plan, ImplicitPlan) else "stored"
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
-        """The last two plans (p, q) of the alternation; they agree up to the tolerance if the solve converged."""
+        """The last two plans (p, q), (n, m) or (B, n, m) each: `plan` and the one before, nearly equal if converged."""
         return self.plan, self._to_user(self.tensors.previous_plan)
 
     @property
@@ -83,17 +80,17 @@ class Result(BatchedResultBase):
 
     @property
     def relaxed_value(self) -> Any:
-        """F(p, q), the objective of the two plans of `plan_pair`: a number or (B,)."""
+        """F(p, q), the bilinear form of the objective at the last two plans (p, q) of `plan_pair`: a number or (B,)."""
         return self._to_user(self.tensors.relaxed_value)
 
     @property
     def gap(self) -> Any:
-        """`value` − `relaxed_value`, a number or (B,)."""
+        """`value` − `relaxed_value`, that is F(p, p) − F(p, q) for the last two plans p and q: a number or (B,)."""
         return self._to_user(self.tensors.terms.total - self.tensors.relaxed_value)
 
     @property
     def terms(self) -> Any:
-        """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or `ConicTerms` of conic results."""
+        """The weighted terms, numbers or (B,), that sum to `value`: `Terms` (distortion, ...) or `ConicTerms`."""
         return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
 
     @property
@@ -119,7 +116,7 @@ class Result(BatchedResultBase):
     def potentials(self) -> tuple[Any, Any]:
         """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)); cost and mass m are those of `plan_pair[1]`.
 
-        NaN for the items of a batch that have eps = 0, where there are none.
+        In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has potentials.
         """
         if self.tensors.potentials is None or bool(torch.isnan(self.tensors.potentials[0]).all()):
             raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")
@@ -127,9 +124,9 @@ class Result(BatchedResultBase):
         return self._to_user(f), self._to_user(g)
 
     def transport(self, values: Any) -> Any:
-        """Return means (m,) or (m, k) of `values`, (n,) or (n, k) at points of the first space, for each of the second.
+        """Return the barycentric projection of `values`, (n,) or (n, k), to the second space, (m,) or (m, k).
 
-        The weights of a mean are the column of the plan; it is NaN where no mass arrives. Unbatched results only.
+        It is the mean with the weights of a column of the plan, NaN where the column is 0. Unbatched results only.
         """
         plan = self._unbatched_output().plan
         n, m = plan.shape[1:]
@@ -163,10 +160,9 @@ class Result(BatchedResultBase):
     def n_iter_search(self) -> Any:
         """The number of outer steps by which the initial plan was chosen: an int, or an array (B,).
 
-        It counts the steps of all candidates, on clusters or samples of the points too, and those of solves from other
-        initial plans that ended at higher values: 0 for a single initial plan that is given or made by a formula, as
-        with init="product". Together with `n_iter` it is the number of all outer steps. None for files of versions that
-        did not count them.
+        It counts the steps of all candidates, also on clusters or samples of the points, and of solves from other
+        initial plans that ended at higher values: 0 for an initial plan that is given or made by a formula. Together
+        with `n_iter` it is the number of all outer steps. None for files of versions that did not count them.
         """
         return self._optional(self.tensors.n_iter_search, int)
 
@@ -205,7 +201,7 @@ class Result(BatchedResultBase):
         )
 
     def _advice(self, status: Status, index: int) -> str:
-        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps.
+        """Return the text `status.message`, for MAX_ITER of solvers by linear programs one that does not mention eps.
 
         index: of the item that has the status.
         """
@@ -273,10 +269,7 @@ class Result(BatchedResultBase):
                 raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
 
     def _problem_facts(self) -> dict[str, Any]:
-        """Return by name what two results must share to be merged.
-
-        That is the number of items, sizes, shape, dtype, device, path, and the parameters that define the problem.
-        """
+        """Return a dict of number of items, sizes, shape, dtype, device, path and the parameters of the problem."""
         plan = self.tensors.plan
         count = len(self) if self.batched else "one, without a batch"
         facts = {"number of items": count, "sizes": self.sizes, "shape": plan.shape, "dtype": plan.dtype}
@@ -284,17 +277,17 @@ class Result(BatchedResultBase):
         return facts | {"device": plan.device, "path": self.path} | parameters
 
     def _unbatched_output(self) -> SolverOutput:
-        """Return the solver output (batch size 1) of a single result; raise InputError for a batch."""
+        """Return the `SolverOutput` (plans, terms, status, ...) of a single result; raise InputError for a batch."""
         if self.batched:
             raise InputError("this result is a batch: take an item first, result[i]")
         return self.tensors
 
     def _to_user(self, value: Tensor) -> Any:
-        """Return a tensor (B, ...) as users see it: an array or a tensor, (...) for a single result."""
+        """Return a copy of a tensor (B, ...) as a number, an array or a tensor; without B for a single result."""
         return present(value, batched=self.batched, numpy=self.numpy)
 
     def _optional(self, codes: Tensor | None, convert: Callable[[int], Any]) -> Any:
-        """Return None for None, for a single result `convert` of the integer codes (1,), for a batch those of (B,).
+        """Return `convert(code)` of the code (1,) of a single result, of each code (B,) of a batch; None for None.
 
         Integers of a batch are an array or a tensor, other values a list.
         """
@@ -324,7 +317,7 @@ class Result(BatchedResultBase):
         return "\n".join(f"{name:<12} {text}" for name, text in self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of `summary`; of a batch one line per item."""
+        """Return (name, text) of each line of `summary`; of a batch one line per item."""
         if self.batched:
             return [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
         rows = [("value", f"{self.value:.8g}")]
@@ -360,6 +353,6 @@ class Result(BatchedResultBase):
         return cls(output, sizes, bool(arrays["numpy"]), parameters)
 
 
-def _crop_plan(plan: Any, n: int, m: int) -> Any:
+def _crop_plan(plan: Tensor | ImplicitPlan, n: int, m: int) -> Tensor | ImplicitPlan:
     """Return the first n rows and m columns of a plan (B, n', m'), a tensor or an `ImplicitPlan`."""
     return plan.crop(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]

@@ -58,6 +58,7 @@ class AlternateMin(Solver):
     may_omit_tol = True
 
     def __post_init__(self) -> None:
+        """Check the fields, which raises InputError for invalid ones; convert an old form of `proximal`."""
         super().__post_init__()
         if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
             object.__setattr__(self, "proximal", ProximalSchedule.from_old_option(self.proximal))
@@ -67,9 +68,9 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     def with_defaults(self, defaults: AlternateMin | None = None) -> AlternateMin:
-        """Return the options with tol, proximal schedule and those of `inner` from `defaults` where they are None.
+        """Return the solver with tol, proximal and the options of `inner` taken from `defaults` where they are None.
 
-        What `defaults` leaves open too is from `SOLVER_CONFIG` and `ProximalSchedule()`.
+        Where they are None in `defaults` too, they are those of `SOLVER_CONFIG` and `ProximalSchedule()`.
 
         >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(tol=1e-4, inner=Sinkhorn(max_iter=200)))
         >>> given.tol, given.inner.max_iter
@@ -87,15 +88,15 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
+        """Return the result (plan, value, status, history, ...) of a solve from a plan (B, n, m) of any mass."""
         settings, outcome = self.with_defaults()._run_phases(problem, init, monitor, is_monitored=True)
         return settings.problem.result(_solver_output(settings, outcome))
 
     @torch.no_grad()
     def final_state(self, problem: Problem, init: Any) -> tuple[Any, Tensor]:
-        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, and n_iter, (B,).
+        """Return the final plan with its mass and objective terms (the problem's state), and the number of steps (B,).
 
-        No history is kept and no progress shown; n_iter: the number of steps.
+        The run starts from the plan `init` (B, n, m) of any mass, keeps no history and shows no progress.
         """
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
         return settings.problem.final_state(outcome.state.state), outcome.n_iter
@@ -103,9 +104,10 @@ class AlternateMin(Solver):
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> tuple[RunSettings, loop.Outcome]:
-        """Return settings and outcome of the exact phase, after a low-precision phase if that saves time.
+        """Return the settings of a run from the plan `init`, and its outcome: final iterate, status, n_iter, history.
 
-        is_monitored: are history, mass and relaxed objective of each step computed?
+        The run begins in low precision if that saves time; the steps of both phases count, the settings are those of
+        the exact one. is_monitored: are history, mass and relaxed objective of each step computed?
         """
         unit_plan, first = normalize(init), None
         is_short = self.max_iter < SOLVER_CONFIG.min_iter_for_low_precision
@@ -132,7 +134,7 @@ class AlternateMin(Solver):
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> loop.Outcome | None:
-        """Return the `loop.Outcome` (state, status, n_iter) of a low-precision phase, None if no item makes a step.
+        """Return the outcome of a low-precision phase: final iterate, status, n_iter; None if no item makes a step.
 
         unit_plan: the start, (B, n, m), of mass 1. An item whose plan rounding in low precision would change too much
         makes no step: it keeps the start, the status RUNNING and n_iter 0. monitor: is called after each step, None for
@@ -163,7 +165,7 @@ DEFAULT_SOLVER = AlternateMin().with_defaults()
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
-    """Return the state (plan and quantities computed from it) after one step, and the solution of its linear problem.
+    """Return the new plan with its cost, mass and divergences (state), and the solution of the step's linear problem.
 
     n_rounds: number of rounds of `iterations_per_check` Sinkhorn iterations, made without synchronizing; None to
     iterate to a tolerance.
@@ -184,10 +186,11 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
 def advance(
     settings: RunSettings, iterate: Iterate, n_rounds: int | None = None, *, is_checked: bool = True
 ) -> tuple[Iterate, loop.Report | None]:
-    """Return the iterate after one step with the next controls, and status and numbers (objective, ...) of the step.
+    """Return the iterate after one step (plan, potentials, controls of the next step), and the report of the step.
 
-    n_rounds: rounds of `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance; is_checked: if
-    False, status and numbers are None, except in runs with proximal steps.
+    The report has status codes and numbers (objective, change, residual, ...), (B,) each; it is None if `is_checked` is
+    False, except in runs with proximal steps. n_rounds: rounds of `iterations_per_check` Sinkhorn iterations, None to
+    iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
@@ -229,7 +232,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return the rounds of `iterations_per_check` iterations that the next step needs, (B,), 0 for the usual number."""
+    """Return how many rounds of Sinkhorn iterations the next step needs, (B,), 0 for the usual number."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier
@@ -280,7 +283,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) for the inner iterations, doubled where only the inner solver has not converged."""
+    """Return the factor (B,) of the inner `max_iter`, doubled where only the inner solver has not converged."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
@@ -291,9 +294,9 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 
 
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
-    """Return the iterate `new` with this step in its history and the local cost of the next step, extrapolated or not.
+    """Return `new` with this step appended to its history and the local cost at which the next step is linearized.
 
-    It is returned as it is in a run without extrapolation, which has no history.
+    That is Anderson's extrapolation or the cost of the new plan. Without extrapolation `new` is returned unchanged.
     is_worse: (B,) bool, whether the last step raised the objective.
     """
     history, config = iterate.history, SOLVER_CONFIG
@@ -315,9 +318,9 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
 
 
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
-    """Return the outcome of at most `max_iter` steps.
+    """Return the outcome of at most `max_iter` steps: final iterate, status (B,), n_iter (B,) and history.
 
-    They are compiled or made one by one on a CPU, and captured as CUDA graphs on a GPU. max_iter: one number for all
+    Steps are compiled or made in torch on a CPU, and captured as CUDA graphs on a GPU. max_iter: one number for all
     items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
@@ -342,7 +345,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output of a run: final plan, potentials, terms, status and history.
+    """Return the output of a run: final plan, potentials, terms of the objective, status and history.
 
     An item that reached `max_iter` gets the status PRECISION if rounding alone may change its plan by more than
     `max_trusted_noise`. An item that alternates between two plans gets the better one.
@@ -376,7 +379,7 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
 
 
 def _better_of_two(settings: RunSettings, iterate: Iterate, alternates: Tensor) -> Iterate:
-    """Return the iterate, one step further where `alternates`, (B,) bool, if the plan after that step is better."""
+    """Return `iterate`, one step further where `alternates`, (B,) bool, and the next plan has the lower objective."""
     other = advance(settings, iterate)[0]
     totals = (settings.problem.objective(i.state).total for i in (other, iterate))
     return where(alternates & torch.lt(*totals), other, iterate)

@@ -47,7 +47,7 @@ class AlternateLP(Solver):
 
     @torch.no_grad()
     def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from P = p a/p1, Q = p b/p2, with the plan p = `init` (B, n, m) of any mass."""
+        """Return the result (plan, value, status, ...) of a solve from P = p a/p1, Q = p b/p2; p: a plan (B, n, m)."""
         context = _Context(problem, self.tol)
         first = _LiftIterate.initial(problem, init)
         outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)
@@ -64,7 +64,7 @@ class _Context(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class _LiftIterate(BatchRecord):
-    """The last two lifts (P, Q) of a run, and overlap, change and residual of the last step, (B,) each.
+    """The last two lifts (P, Q) of a run, and overlap, change and relative gap of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
     before; overlap: Σ g min(P_ij P_i'j', Q_ij Q_i'j') of the last lift, g the gains of `PartialConicItem`;
@@ -95,7 +95,7 @@ class _LiftIterate(BatchRecord):
 
 @dataclass(frozen=True)
 class _ItemStep:
-    """One step of one item: the new lift (P, Q), its overlap with itself, plan change and relative gap."""
+    """One step of one item: the new lift (P, Q), its overlap with itself, relative L1 change and relative gap."""
 
     lift: LiftArrays
     overlap: float
@@ -117,7 +117,7 @@ def _write_entries(
 
 
 def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.Report]:
-    """Return the iterate after one step of every item, and the status and numbers of the step."""
+    """Return the last two lifts (P, Q) after one step of every item, and the status codes and numbers of the step."""
     problem = context.problem
     lifts = iterate.lifts.cpu().numpy().copy()
     steps = []
@@ -144,7 +144,7 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 
 
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
-    """Return one step of one item: the new lift (P, Q), its overlap with itself, change and residual.
+    """Return the next lift (P, Q) of one item, its overlap with itself, L1 change, gap, and whether it has converged.
 
     A linear program finds the lift (P, Q) of largest overlap with `lift`. The best lift tried on the segment from
     `lift` to it is the new one, unless one is better on the line that continues from `previous`, the lift before
@@ -202,7 +202,8 @@ def _best_on_segment(
 def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
     """Return the last lift (P, Q) with P, Q ≥ 0, (n, m) each, on the line from a previous lift through a new one.
 
-    None if the new lift lies on the boundary, or if no entry decreases along the line.
+    None if the new lift lies on the boundary, or if no entry decreases along the line. The step from the previous lift
+    to the new one is continued by at most `max_line_extension` times its length.
     """
     steps = [after - before for before, after in zip(previous, new, strict=True)]
     decreasing = [(step[step < 0], side[step < 0]) for step, side in zip(steps, new, strict=True)]
@@ -217,7 +218,7 @@ def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
 
 
 def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output for the last iterate of a run: plan, lift (P, Q), terms of CGW, status and trace.
+    """Return the output for the last iterate of a run: plan, lift (P, Q), terms of CGW, status and history.
 
     The plan has as entry ij the part of the overlap that pair ij has, scaled to mass max(m(a), m(b)) · sqrt(overlap).
     """

@@ -16,8 +16,10 @@ from .monitor import Callback, Monitor, open_monitor
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(ABC):
-    """Options of a solver. tol: when to stop, None for the default of the problem where a solver has one; max_iter:
-    maximum number of steps; progress: show a bar; callback: called after each step, True stops the run.
+    """Options of a solver.
+
+    tol: when to stop, None for the default of the problem where a solver has one; max_iter: maximum number of steps;
+    progress: show a bar; callback: called after each step, True stops the run.
     """
 
     tol: float | None
@@ -29,6 +31,7 @@ class Solver(ABC):
     may_omit_tol: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        """Check the fields, which raises InputError for invalid ones; limit max_iter to a number exact in float64."""
         name = type(self).__name__
         if self.tol is not None or not self.may_omit_tol:
             object.__setattr__(self, "tol", check_tolerance(f"{name} tol", self.tol))  # the record is frozen
@@ -39,7 +42,7 @@ class Solver(ABC):
             raise InputError(f"{name} callback must be a function of one step, got {describe_value(self.callback)}")
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
+        """Return the result (plan, value, status, history, ...) of a solve from a plan (B, n, m) of any mass."""
         with self.monitoring(numpy=getattr(problem, "numpy", False)) as monitor:
             return self.run(problem, init, monitor)
 
@@ -51,9 +54,9 @@ class Solver(ABC):
         return self
 
     def monitoring(self, n_runs: int = 1, *, numpy: bool = False) -> AbstractContextManager[Monitor | None]:
-        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback.
+        """Return a context manager that yields the progress bar and callback of `n_runs` runs as one `Monitor`.
 
-        numpy: does the callback receive NumPy arrays?
+        It yields None if the solver has neither. numpy: does the callback receive NumPy arrays?
         """
         if not self.progress and self.callback is None:
             return nullcontext()
@@ -62,7 +65,7 @@ class Solver(ABC):
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m), of any mass.
+        """Return the result (plan, value, status, history, ...) of a solve from a plan (B, n, m) of any mass.
 
         monitor: called after each step, None for none; it may have observed earlier runs.
         """

@@ -27,10 +27,10 @@ def iterate_on_cuda(
     rules: loop.Rules,
     monitor: Monitor | None,
 ) -> loop.Outcome:
-    """Return the outcome of an alternating minimization on CUDA, by captured steps.
+    """Return the outcome of a run on CUDA by steps captured as CUDA graphs: final iterate, status, n_iter, history.
 
     functions: `alternating.advance` and `alternating.requested_rounds`; settings: of the run; iterate: before the first
-    step; rules: for a CPU; here several steps may be one of the loop, and few batch sizes are used.
+    step; rules: those on a CPU; here one step of the loop may be several, and batches have only a few sizes.
     """
     advance, requested_rounds = functions
     n_steps = _steps_per_check(settings, iterate, rules)
@@ -47,14 +47,14 @@ def iterate_on_cuda(
 
 
 def uses_triton(plan: Any) -> bool:
-    """Return whether sums over the entries of such a plan, stored or implicit, (B, n, m), are Triton kernels."""
+    """Return whether sums over the entries of `plan`, stored or implicit, (B, n, m), are computed by Triton."""
     if isinstance(plan, Tensor):
         return select_backend("dot", plan, plan).module.startswith("triton.")
     return select_backend("streaming_logsumexp", plan.log_plan.left).module.startswith("triton.")
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Return the `CaptureProperties` of a step: can it be captured in a CUDA graph, and how large are its plans?"""
+    """Return whether a step can be captured as a CUDA graph, runs without synchronizing, and the sizes of its plans."""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.
@@ -77,7 +77,7 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return a function that makes `n_steps` steps and returns the last iterate and its `loop.Report`.
+    """Return a function that makes `n_steps` steps by `advance` and returns the last iterate and its report.
 
     advance: makes one step, (settings, iterate, n_rounds) → (iterate, report); the function has the same arguments. A
     report has status and numbers (objective, ...). Captured graphs are found by their function, so results are cached:

@@ -14,10 +14,10 @@ from ..problems.base import CompiledConicInputs
 
 
 class CompiledConicStates:
-    """What a run of conic items has beside the arrays of every compiled run: kernels, overlaps and best plans."""
+    """The additional arrays of a compiled run of conic problems: kernels, overlaps and best plans."""
 
     def __init__(self, inputs: CompiledConicInputs, state: Any, library: native.Library) -> None:
-        """Copy the constants of the problem and the `LiftedState` before the first step into the arrays."""
+        """Copy constants, overlaps and best plan before the first step into arrays. state: a `LiftedState`."""
         batch, n, m = state.unit_plan.shape
         self._kernels = inputs.kernels * (batch // len(inputs.kernels))
         columns = [inputs.constants[name] for name in library.conic_fields]
@@ -28,11 +28,11 @@ class CompiledConicStates:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """(n, m) of the kernel of each item."""
+        """The numbers of points (n, m) of each item, without padding."""
         return [(kernel.n, kernel.m) for kernel in self._kernels]
 
     def arguments(self) -> Any:
-        """Return a pointer to the C++ record `ConicRun`."""
+        """Return a pointer to a C++ record `ConicRun` with the addresses of kernels, overlaps and best plans."""
         kernels = (native.ConicKernel * len(self._kernels))(*map(native.kernel_addresses, self._kernels))
         return ctypes.pointer(
             native.ConicRun(
@@ -47,10 +47,11 @@ class CompiledConicStates:
     def state(
         self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
     ) -> Any:
-        """Return the `LiftedState` of the unit plan (B, n, m) after the last step, without its local cost.
+        """Return plan p, lift w, overlaps <w, G w> and best plan after the last step as a `LiftedState`.
 
-        initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each;
-        numbers: (B,) each, by field of the C++ record `PlanNumbers`.
+        Its local cost is still that of `initial`. initial: the state before the first step; last: plan and local
+        cost before the last step, (B, n, m) each; plan: (B, n, m), of mass 1; numbers: (B,) each, by field of the C++
+        record `PlanNumbers`.
         """
         return replace(
             self.previous_state(problem, initial, plan, numbers),
@@ -63,12 +64,12 @@ class CompiledConicStates:
         )
 
     def previous_state(self, problem: Any, initial: Any, plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-        """Return a state that is only kept for its plan (B, n, m), with the log mass among the `numbers`."""
+        """Return a copy of `initial` with the given plan (B, n, m) of mass 1, its lift and numbers["log_mass"] (B,)."""
         return replace(initial, unit_plan=plan, w=problem.lift_plan(plan), log_mass=numbers["log_mass"])
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `Parameters` that conic steps read, and NaN for the others, by name."""
+    """Return eps, rho_a, rho_b, (B,) each, 0 for the flags of hard sides and NaN for parameters of UGW, by name."""
     unset = torch.full_like(problem.eps, torch.nan)
     names = ("penalty_a", "penalty_b", "penalty_total", "log_mass_a", "log_mass_b", "alpha", "collapsed_log_mass")
     hard = {"is_hard_a": torch.zeros_like(unset), "is_hard_b": torch.zeros_like(unset)}
@@ -77,7 +78,7 @@ def conic_parameters(problem: Any) -> dict[str, Tensor]:
 
 
 def conic_plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `PlanNumbers` of a `LiftedState`, (B,) each, 0 for those of UGW."""
+    """Return log mass and `is_collapsed` of a `LiftedState`, and 0 for the numbers of UGW plans, (B,) each, by name."""
     none = torch.zeros_like(state.log_mass)
     names = ("distortion", "kl_a", "kl_b", "kl_plan", "linear")
     masses = {"log_mass": state.log_mass, "reported_log_mass": state.log_mass}

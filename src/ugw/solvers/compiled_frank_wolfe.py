@@ -23,7 +23,7 @@ from ..results.records import Status
 
 
 def has_compiled_steps(problem: Any) -> bool:
-    """Return whether `CompiledSteps` can be used: a small stored problem, float64, on a CPU, with the loss t²."""
+    """Return whether the compiled steps can be used: a small stored problem, float64, on a CPU, with the loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
@@ -33,7 +33,7 @@ def has_compiled_steps(problem: Any) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """The states of a batch after a step, L1 changes, relative gaps, objectives and status codes, (B,) each."""
+    """The states of a batch after a step, and L1 change, relative duality gap, objective and status code, (B,) each."""
 
     state: PartialPlanState
     change: Tensor
@@ -45,12 +45,11 @@ class Step:
 class CompiledSteps:
     """The steps of one run in the C++ library.
 
-    It holds the problems of the whole run; `items`, (B,), are those of the plans in the batch. `take` returns the steps
-    of some of these plans: nothing but `items` is copied.
+    It holds the problems of the whole run; `items`, (B,), has the index of the problem of each plan in the batch.
     """
 
     def __init__(self, problem: Any, gap_scale: Tensor, tol: Tensor) -> None:
-        """Copy the problem into the arrays of the library.
+        """Copy the data of a problem into arrays for the library.
 
         gap_scale, tol: (B,), the unit of duality gaps, and the gap in that unit at which to stop.
         """
@@ -79,16 +78,13 @@ class CompiledSteps:
         self.items = torch.arange(problem.batch)
 
     def take(self, index: Tensor) -> Self:
-        """Return the steps of the plans `index`, (k,), of the batch."""
+        """Return a copy for the plans `index`, (k,), of the batch; the arrays of the problems are shared."""
         taken = object.__new__(type(self))
         vars(taken).update(vars(self), items=self.items[index])
         return taken
 
     def advance(self, state: PartialPlanState) -> Step:
-        """Return the `Step` toward the plans that minimize the linearized objectives: that of `frank_wolfe.take_step`.
-
-        state: of the plans in the batch.
-        """
+        """Return the states after one Frank–Wolfe step, and their L1 changes, relative gaps, objectives and status."""
         batch, n, m = state.unit_plan.shape
         inputs = {
             "plan": state.unit_plan.contiguous(),
@@ -132,18 +128,18 @@ class CompiledSteps:
         return self._swap(plans.shape, {"plan": plans.contiguous()})
 
     def _swap(self, shape: Sequence[int], starts: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return plans of a shape (B, n, m) improved by swaps and objectives (B,); starts: plans or orders of points."""
+        """Return plans of shape (B, n, m) improved by swaps, and objectives (B,); starts: plans or orders of points."""
         outputs = {
             "new_plan": torch.empty(*shape, dtype=torch.float64),
             "numbers": torch.empty(6, shape[0], dtype=torch.float64),
         }
-        arguments = self._arguments(*shape[1:], {**starts, **outputs})
+        arguments = self._arguments(shape[1], shape[2], {**starts, **outputs})
         arguments.task = native.FrankWolfeTask.SWAP
         self._library.frank_wolfe(arguments)
         return outputs["new_plan"], outputs["numbers"][5]
 
     def _arguments(self, n: int, m: int, tensors: dict[str, Tensor]) -> native.FrankWolfeRun:
-        """Return the arguments of a library call for plans (B, n, m); tensors: of this call, by the names of fields."""
+        """Return the C++ record of arguments for plans (B, n, m); tensors: those of this call, by field."""
         tensors = {**self._arrays, **tensors, "items": self.items}
         return native.FrankWolfeRun(
             batch=len(self.items),
@@ -165,7 +161,7 @@ class CompiledSteps:
 def _parameters(
     problem: Any, inputs: PartialCompiledInputs, program_mass: Tensor, gap_scale: Tensor, tol: Tensor
 ) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `FrankWolfeParameters`, (B,) each, by name."""
+    """Return masses, penalties and tolerances of a problem, (B,) each, by field of the C++ `FrankWolfeParameters`."""
     masses = (problem.log_mass_a, problem.log_mass_b)
     sides = zip((problem.div_a, problem.div_b), masses, strict=True)
     has_mass = problem.fixed_mass is not None
@@ -188,7 +184,7 @@ def _entries(metric: Metric) -> Tensor:
 
 
 def _with_padded_rows(matrices: Tensor) -> Tensor:
-    """Return a contiguous copy of matrices (..., n, m) with rows padded with zeros as in the library."""
+    """Return a copy of matrices (..., n, m) with rows padded with zeros to a multiple of 8 entries."""
     padded = matrices.new_zeros(*matrices.shape[:-1], native.padded_size(matrices.shape[-1]))
     padded[..., : matrices.shape[-1]] = matrices
     return padded

@@ -23,7 +23,7 @@ def has_compiled_solver(problem: LinearProblem) -> bool:
 
 
 def fits_compiled_solver(cost: Any) -> bool:
-    """Return whether linear problems with such costs (B, n, m) can be solved by the compiled library."""
+    """Return whether `cost`, (B, n, m), is a small float64 CPU tensor and the compiled library is available."""
     if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda:
         return False
     return size_class(*cost.shape[1:]).uses_compiled_steps and native.is_available()
@@ -37,7 +37,7 @@ def solve_compiled(
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
-    """Return the solution of a linear problem (plan, mass, potentials) by Sinkhorn in the compiled library.
+    """Return the solution of a linear problem (plan, mass, potentials, residual) by compiled Sinkhorn iterations.
 
     potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_rounds: (B,), residual and rounds of
     `iterations_per_check` iterations at which to stop; in_log_domain: whether to take log-sum-exp throughout.
@@ -81,7 +81,7 @@ def solve_compiled(
 
 @cache
 def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
-    """Return the values of the config fields `names`, float64; NaN for options that Sinkhorn does not read."""
+    """Return the values of the config fields `names`, (len(names),), float64; NaN for those Sinkhorn does not read."""
     configs = PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
     thresholds = native.merge_values(*map(vars, configs), {"uses_log_domain": in_log_domain})
     values = (thresholds.get(name, math.nan) for name in names)

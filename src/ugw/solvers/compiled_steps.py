@@ -37,7 +37,7 @@ def has_compiled_steps(problem: Problem) -> bool:
 def iterate_compiled(
     settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None, n_threads: int | None = None
 ) -> loop.Outcome:
-    """Return the outcome of at most `max_iter` steps of an alternating minimization by the compiled loop.
+    """Return the outcome of at most `max_iter` compiled steps: final iterate, status (B,), n_iter (B,) and history.
 
     It is that of `loop.iterate(advance, ...)` up to rounding. n_threads: number of threads that share the items of the
     batch, None for as many as torch uses.
@@ -68,7 +68,7 @@ class _CompiledRun:
     """One run: its arrays in the layout of the C++ record `Run` (common.hpp), and the calls that make its steps."""
 
     def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
-        """Copy the settings and the iterate before the first step into the arrays of the library."""
+        """Copy the settings of a run and its iterate before the first step into arrays for the compiled library."""
         self._settings, self._iterate, self._library = settings, iterate, native.load()
         problem = settings.problem
         plan = iterate.state.unit_plan
@@ -111,7 +111,7 @@ class _CompiledRun:
         self._arguments = self._make_arguments(n_threads)
 
     def _make_arguments(self, n_threads: int) -> native.Run:
-        """Return the arguments of a library call, with `last_step` and the history not yet set."""
+        """Return the addresses and sizes of all arrays as the C++ record `Run`, with `last_step` and history unset."""
         return native.Run(
             batch=self._batch,
             n_threads=min(n_threads, self._batch),
@@ -138,7 +138,7 @@ class _CompiledRun:
         )
 
     def advance_to(self, last_step: int) -> None:
-        """Make steps until every item has ended or made `last_step` steps in all."""
+        """Make compiled steps, in place, until every item has ended or made `last_step` steps in all."""
         if not self._settings.is_monitored:
             self._call(last_step)
             return
@@ -147,7 +147,7 @@ class _CompiledRun:
             self._call(min(last_step, self._history.shape[1]))
 
     def advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
+        """Make at most `last_step` compiled steps one by one and call the monitor after each; it may stop the run."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -168,7 +168,7 @@ class _CompiledRun:
             pass
 
     def _grow_history(self, last_step: int) -> None:
-        """Enlarge the history, so that it has rows for more steps, at most `last_step` in all."""
+        """Append empty rows to the history of the run for more steps, up to at most `last_step` rows."""
         n_rows = self._history.shape[1]
         more = min(last_step, max(SOLVER_CONFIG.first_history_rows, 4 * n_rows)) - n_rows
         empty = torch.full((self._batch, more, len(DIAGNOSTICS)), torch.nan, dtype=torch.float64)
@@ -177,7 +177,7 @@ class _CompiledRun:
         self._arguments.history_capacity = self._history.shape[1]
 
     def outcome(self) -> loop.Outcome:
-        """Return the `Outcome` of the run: final iterates, status codes, numbers of steps and history of all items."""
+        """Return final iterate, status codes (B,), numbers of steps (B,) and history of the run as a `loop.Outcome`."""
         trace, table = [], self._history
         if self._settings.is_monitored:
             n_steps = int((self._n_iter + (self._status == Status.NON_FINITE)).max())
@@ -245,14 +245,14 @@ class _CompiledRun:
 
 
 def _padded(vectors: Tensor) -> Tensor:
-    """Return a copy of vectors (B, n) with zeros appended to the padded length of the library."""
+    """Return a copy of vectors (B, n) padded with zeros to a multiple of 8 entries."""
     padded = vectors.new_zeros(len(vectors), native.padded_size(vectors.shape[1]))
     padded[:, : vectors.shape[1]] = vectors
     return padded
 
 
 def _padded_three_times(matrices: Tensor) -> Tensor:
-    """Return three copies of matrices (B, n, m), (B, 3, n, stride), with zeros appended to the rows."""
+    """Return three copies of matrices (B, n, m), (B, 3, n, stride), rows padded with zeros to a multiple of 8."""
     batch, n, m = matrices.shape
     padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
     padded[:, :, :, :m] = matrices[:, None]
@@ -262,7 +262,7 @@ def _padded_three_times(matrices: Tensor) -> Tensor:
 def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
-    """Return thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
+    """Return a threshold or an option of the run for each of `names`. options: an AlternateMin without Nones."""
     of_run = {
         "tol": options.tol,
         "anneal": float("nan") if options.anneal is None else options.anneal,
@@ -280,13 +280,13 @@ def config_values(
 
 @cache
 def thresholds() -> dict[str, Any]:
-    """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
+    """Return all fields of the config records that the compiled library may read, and the `Status` codes, by name."""
     configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
     return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the parameters (B,) of a problem (rhos, eps, log masses) for the C++ library, by name."""
+    """Return eps, rhos, log masses, ... of a problem, (B,) each, for the C++ library. mass_rule: a `MassRule`."""
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
         "eps": eps,
@@ -305,9 +305,9 @@ def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
 
 
 def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `Parameters`, (B,) each, by name.
+    """Return rhos, eps, tolerances and entropies of a run, (B,) each, by field of the C++ record `Parameters`.
 
-    mass_rule: of the optimal mass, None for a conic problem.
+    mass_rule: the `MassRule` of the problem, None for a conic problem.
     """
     problem, may_extrapolate = settings.problem, settings.may_extrapolate
     of_problem = conic_parameters(problem) if mass_rule is None else problem_parameters(problem, mass_rule)
@@ -319,7 +319,7 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
     }
 
 
-# The fields (B,) of `Iterate` that tell how the last step went.
+# The fields (B,) of `Iterate` with results of the last step.
 _RESULTS = (
     "solution_log_mass",
     "last_entropy",
@@ -351,7 +351,7 @@ def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return mass, distortion and divergences of a `PlanState`, (B,) each, by field of the C++ record `PlanNumbers`."""
+    """Return log mass, distortion, divergences, ... of a `PlanState`, (B,) each, by field of the C++ `PlanNumbers`."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}

@@ -26,7 +26,7 @@ def next_cost(
     *,
     sample_rows: bool,
 ) -> tuple[Any, Tensor, Tensor]:
-    """Return the local cost at which to linearize next, and (B,) bool each: is it extrapolated, and a longer step?
+    """Return the cost (B, n, m) at which to linearize next, and (B,) bool each: is it extrapolated, over-relaxed?
 
     step_input, step_output: local costs of the last step, which is not yet in the history; relative_change: (B,),
     change of the plan in the last step over its tolerance, 0 where nothing may be extrapolated; sample_rows: on a CPU

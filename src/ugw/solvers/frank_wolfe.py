@@ -40,7 +40,7 @@ class FrankWolfe(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Tensor, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m), first projected to the constraints."""
+        """Return the result (plan, value, status, ...) of a solve from a plan (B, n, m), first made feasible."""
         state = problem.state_of_plan(problem.project(init))
         one = torch.ones_like(problem.eps)
         step, context = make_step(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
@@ -87,9 +87,10 @@ class Iterate(BatchRecord):
 
 
 def make_step(problem: Any, gap_scale: Tensor, tol: Tensor) -> tuple[Callable[..., Any], Any]:
-    """Return the step function of a run, compiled or in torch, and the constants that it needs.
+    """Return the step function of a run, compiled or in torch, and its first argument: the problem and its tolerances.
 
-    gap_scale: (B,), the unit of duality gaps; tol: (B,), the gap in that unit at which to stop.
+    The function maps (context, iterate) to (iterate, report). gap_scale: (B,), the unit of duality gaps; tol: (B,), the
+    gap in that unit at which to stop.
     """
     if has_compiled_steps(problem):
         return take_compiled_step, CompiledSteps(problem, gap_scale, tol)
@@ -97,13 +98,13 @@ def make_step(problem: Any, gap_scale: Tensor, tol: Tensor) -> tuple[Callable[..
 
 
 def take_compiled_step(steps: CompiledSteps, iterate: Iterate) -> tuple[Iterate, loop.Report]:
-    """Return the iterate after one step in the compiled library, and the `Report`: those of `take_step`."""
+    """Return the plan, its L1 change and gap after one compiled step, and status and numbers: those of `take_step`."""
     step = steps.advance(iterate.state)
     return Iterate(step.state, step.change, step.gap), _report(step)
 
 
 def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]:
-    """Return the iterate after one step toward the plan that minimizes the linearized objective, and the `Report`.
+    """Return the plan, its L1 change and duality gap after one Frank–Wolfe step, and the step's status and numbers.
 
     The step length minimizes the objective on the segment exactly. A plan that no linear step improves is improved by
     swaps of two pairs, and has converged if no swap lowers the objective.
@@ -147,7 +148,7 @@ def descend_by_swaps(problem: Any, state: Any, min_decrease: Tensor) -> tuple[An
 
 
 def _report(step: Step) -> loop.Report:
-    """Return the `Report` of a step to the loop."""
+    """Return status, objective, L1 change, relative gap (as residual) and mass of a step as a `loop.Report`."""
     numbers = {
         "objective": step.objective,
         "relaxed": step.objective,  # there is only one plan

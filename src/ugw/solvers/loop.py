@@ -47,7 +47,7 @@ class Outcome:
     backend: int = StepBackend.TORCH
 
     def continued_by(self, second: Outcome) -> Outcome:
-        """Return the outcome of this run and a second run that continued it: final state of the second, steps added.
+        """Return the joint outcome of this run and a second one that continued it: state of the second, steps of both.
 
         Items with the status STOPPED in this run keep it.
         """
@@ -112,7 +112,7 @@ def iterate(
     rules: Rules,
     observer: StepObserver | None = None,
 ) -> Outcome:
-    """Repeat `state, report = step(context, state)` until no item has the status RUNNING; return the `Outcome`.
+    """Repeat `state, report = step(context, state)` until no item is RUNNING; return state, status, n_iter and trace.
 
     report: a `Report`, the status and the diagnostics (objective, change, ...) of the step.
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the

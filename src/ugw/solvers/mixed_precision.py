@@ -32,9 +32,9 @@ class LowPrecisionPhase:
 
 
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
-    """Return the low-precision phase of a problem, None if such a phase would not save time.
+    """Return the problem in low precision, tol and max_iter to solve it first, and the problem to solve afterwards.
 
-    It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA.
+    None if that would not save time. Float32 for a float64 problem, TF32 for a large float32 problem on CUDA.
     """
     choice = size_class(*problem.largest)
     if not choice.has_low_precision_phase or problem.compiled_inputs() is None:
@@ -55,6 +55,6 @@ def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
 
 
 def low_precision_problem(problem: Any) -> Any:
-    """Return the problem in low precision (float32, or for TF32 products) if that saves time, else unchanged."""
+    """Return a float64 problem in float32 if it is so large that this saves time, any other problem unchanged."""
     phase = low_precision_phase(problem)
     return problem if phase is None else phase.problem

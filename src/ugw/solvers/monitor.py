@@ -48,7 +48,7 @@ class Monitor:
     stopped: bool = False
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Show the numbers of a step, call the callback, and return True to stop the run. numbers: of running items."""
+        """Update the progress bar, call the callback, and return whether to stop. numbers: (n_running,) each."""
         if self.stopped:
             return True
         self.steps += 1
@@ -64,7 +64,7 @@ class Monitor:
         return self.stopped
 
     def show_search(self, n_steps: Tensor) -> None:
-        """Show in the bar that an initial plan is searched. n_steps: (B,), steps of the candidates of each item."""
+        """Show in the progress bar how many steps the search for initial plans has made, the sum of n_steps, (B,)."""
         if self.bar is not None:
             self.bar.set_postfix_str(f"search for a start, {int(n_steps.sum())} steps of candidates")
 

@@ -34,6 +34,7 @@ class ProximalSchedule:
     factor: float = 0.95
 
     def __post_init__(self) -> None:
+        """Raise InputError unless first, last and factor are numbers in (0, 1) and first ≥ last."""
         for name in ("first", "last", "factor"):
             share = check_tolerance(f"ProximalSchedule, {name},", getattr(self, name))
             object.__setattr__(self, name, share)  # the record is frozen
@@ -42,7 +43,7 @@ class ProximalSchedule:
 
     @classmethod
     def from_old_option(cls, value: Any) -> ProximalSchedule:
-        """Return the schedule of an old option, (first, last, factor), with a warning; InputError for anything else."""
+        """Return the schedule for a tuple (first, last, factor), with a deprecation warning; else raise InputError."""
         if not isinstance(value, tuple) or len(value) != 3:
             raise InputError(
                 f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), got {type(value).__name__}"
@@ -77,10 +78,10 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the reference plan (B, n, m) of a proximal step: unit_plan, with some of a⊗b where leaves_zeros is 1.
+    """Return the reference plan q (B, n, m) of a proximal term KL(p | q): unit_plan, mixed with a⊗b where needed.
 
-    A proximal step keeps zeros, and entries close to zero take long to grow. leaves_zeros: (B,) in {0, 1}; the share of
-    a⊗b is `product_share`, a thousandth.
+    A proximal step keeps zeros, and entries close to zero take long to grow: where leaves_zeros, (B,) in {0, 1}, is 1,
+    the share `product_share` of q is a⊗b.
     """
     if not leaves_zeros.is_cuda and not bool((leaves_zeros > 0).any()):
         return unit_plan

@@ -65,10 +65,10 @@ ITEM_SETTINGS = (
 def prepare_run(
     problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
 ) -> tuple[Any, RunSettings]:
-    """Return the problem's state of the plan `unit_plan` (B, n, m), of mass 1, and the settings of a run from it.
+    """Return the initial plan with its cost and objective terms (state), and tolerances, entropies, ... of the run.
 
-    options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one, NaN for items that
-    made no step in it.
+    unit_plan: (B, n, m), of mass 1; options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if
+    there was one, NaN for items that made no step in it.
     """
     # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
     options = replace(options, progress=False, callback=None, max_iter=1)
@@ -91,10 +91,10 @@ def prepare_run(
 def _compute_settings(
     problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """Return the state of the initial plan, (B,) bool, and the `ITEM_SETTINGS` of `RunSettings`, (B,) each.
+    """Return the initial plan with its cost and objective terms (state), (B,) bool, and `ITEM_SETTINGS`, (B,) each.
 
-    The state is the plan and the quantities computed from it. The bools say which items may be extrapolated: those with
-    soft marginals that need no proximal term. entropy: (B,), of the last step of a previous phase, if there was one.
+    The bools say which items may be extrapolated: those with soft marginals that need no proximal term. The settings
+    are entropies, tolerances and scales. entropy: (B,), of the last step of a previous phase, if there was one.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG
@@ -172,7 +172,7 @@ class CostHistory(BatchRecord):
 
     @classmethod
     def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
-        """Return the history before the first step: `local_cost` for both inputs and both outputs, and 0 steps.
+        """Return the cost history before the first step: `local_cost` for both inputs and both outputs, and 0 steps.
 
         local_cost: that of the initial plan, (B, n, m); like: any tensor (B,), gives batch size, dtype and device.
         """
@@ -180,7 +180,7 @@ class CostHistory(BatchRecord):
         return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
 
     def append(self, step_input: Any, step_output: Any, is_rejected: Tensor, is_long_step: Tensor) -> CostHistory:
-        """Return the history after one more step.
+        """Return the history of local costs with one more step, without its oldest step.
 
         step_input, step_output: the local costs at which it was linearized, and of its plan; is_rejected: (B,) bool,
         was it rejected? Then n_steps is 0; is_long_step: (B,) bool, is the next step a longer one along the last?
@@ -196,7 +196,7 @@ class CostHistory(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class Iterate(BatchRecord):
-    """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
+    """The last plan of a run, results of the last step, and the controls of the next step. (B,) each unless stated.
 
     state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
     without monitoring; f: (B, n), g: (B, m), potentials of the last linear problem; solution_log_mass: log mass of its
@@ -222,7 +222,7 @@ class Iterate(BatchRecord):
 
     @classmethod
     def initial(cls, state: Any, settings: RunSettings, previous: Iterate | None = None) -> Iterate:
-        """Return the iterate before the first step.
+        """Return the iterate before the first step: initial plan, potentials (zero, if it has none) and first controls.
 
         state: of the initial plan; previous: the last iterate of a low-precision phase, None if there was none.
         """

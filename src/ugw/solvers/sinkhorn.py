@@ -68,11 +68,11 @@ class Sinkhorn:
         iteration_multiplier: Tensor | None = None,
         n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Return the solution of a linear problem, starting from potentials f (B, n) and g (B, m), zero if None.
+        """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
 
-        tol: (B,), replaces the tolerance of the solver; iteration_multiplier: (B,) ≥ 1, multiplies `max_iter`;
-        n_rounds: if given, make this number of rounds of `iterations_per_check` iterations instead, without
-        synchronizing.
+        potentials: f (B, n) and g (B, m) to start from, zero if None; tol: (B,), replaces the tolerance of the solver;
+        iteration_multiplier: (B,) ≥ 1, multiplies `max_iter`; n_rounds: if given, make this number of rounds of
+        `iterations_per_check` iterations instead, without synchronizing.
         """
         max_iter = self.max_iter or SOLVER_CONFIG.default_inner_max_iter
         own_tol = self.tol or SOLVER_CONFIG.default_inner_tol
@@ -122,17 +122,17 @@ class Sinkhorn:
 
     @property
     def rounds_per_solve(self) -> float:
-        """`max_iter` divided by `iterations_per_check`, the iterations of one round, of a stored kernel."""
+        """The rounds of iterations of one linear problem with a stored kernel: `max_iter` / `iterations_per_check`."""
         return (self.with_defaults().max_iter or 0) / KERNEL_CONFIG.iterations_per_check
 
     def solve_with_few_checks(
         self, problem: LinearProblem, potentials: tuple[Tensor, Tensor] | None = None, n_rounds: int = 1
     ) -> LinearSolution:
-        """Return the solution of a linear problem; on CUDA after a fixed number of iterations, without synchronizing.
+        """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
 
-        n_rounds: number of rounds of `iterations_per_check` iterations on CUDA.
-        Unless a CUDA graph is being captured, items that are not finite then are solved again, to the tolerance.
-        potentials: f (B, n) and g (B, m) to start from, zero if None.
+        On a CPU it iterates to the tolerance; on CUDA it makes `n_rounds` rounds of `iterations_per_check` iterations,
+        without synchronizing. Unless a CUDA graph is being captured, items that are not finite then are solved again,
+        to the tolerance. potentials: f (B, n) and g (B, m) to start from, zero if None.
         """
         if not problem.log_a.is_cuda:
             return self(problem, potentials)
@@ -145,7 +145,7 @@ class Sinkhorn:
 
 @dataclass(frozen=True, eq=False)
 class _Potential(BatchRecord):
-    """The potential gamma = g/eps (B, m) after the last Sinkhorn iteration, and what the next iterations need.
+    """The potential gamma = g/eps (B, m) after the last Sinkhorn iteration, its extrapolation and its residual.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
     max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not
@@ -179,7 +179,7 @@ class _Iteration(BatchRecord):
 
 
 def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
-    """Return the potential after `iterations_per_check` Sinkhorn iterations (one round), and status and residual.
+    """Return gamma = g/eps and its residual after a round of Sinkhorn iterations, and the report: status and residual.
 
     Items whose exponents overflow repeat the round in the log domain.
     """
@@ -198,7 +198,7 @@ def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potenti
 
 
 def _update(state: _Potential, iterate: tuple[Tensor, ...]) -> _Potential:
-    """Return the potential after a round of iterations, or before it where an extrapolation raised the residual.
+    """Return gamma = g/eps and its residual after a round of iterations, or before it where an extrapolation failed.
 
     iterate: the fields of the `SinkhornIterate` of the round, `iterations_per_check` Sinkhorn iterations.
     """

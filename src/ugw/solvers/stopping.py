@@ -16,7 +16,7 @@ from .run_state import Iterate, RunSettings
 
 
 def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return how many of the last steps in a row, (B,), led to the plan of two steps before; state: after the step."""
+    """Return how many of the last steps in a row, (B,), gave the plan of two steps before. state: after the last."""
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
@@ -25,7 +25,7 @@ def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor
 
 
 def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
-    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
+    """Return status codes (B,) after a step `old` → `new`: RUNNING, CONVERGED, PRECISION, COLLAPSED or ALTERNATING."""
     # The stronger the proximal term, the shorter the steps.
     change = new.change * old.controls.entropy / settings.last_entropy
     is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)
@@ -41,10 +41,10 @@ def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tens
 def check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """Return `new` and its status codes (B,), set to RUNNING if a plan of proximal steps has not really converged.
+    """Return `new` with `leaves_zeros` and `converged_objective` set, and `status` (B,), RUNNING where not converged.
 
-    It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
-    continues once with a reference that contains some product plan a⊗b, to see whether it converges to the same plan.
+    A plan of proximal steps has not converged while some entry grows, nor if its objective is below that of the last
+    converged plan: it then continues once with a reference that contains some product plan a⊗b, its leaves_zeros is 1.
     status: (B,), before these checks; synchronizes: may values be read on the host?
     """
     problem, config = settings.problem, SOLVER_CONFIG

@@ -21,6 +21,7 @@ class Signature:
     """
 
     def __init__(self, name: str) -> None:
+        """Store the name of the function; no call is counted yet."""
         self.name = name
         self.n_calls = 0
         self.cannot_capture = False
@@ -32,10 +33,10 @@ _graph_bytes = 0
 
 
 def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signature, list[Tensor]]:
-    """Return the signature of a call of a module-level function, and all tensors of its arguments.
+    """Return (signature, tensors) of a call of a module-level function: a cache key, and all tensors of the arguments.
 
-    Calls have the same signature if their arguments have equal structures (`flatten`), the same tensors are
-    repeated, and the settings of torch are the same.
+    The `Signature` also counts calls. Calls have the same one if their arguments have equal structures (`flatten`), the
+    same tensors are repeated, and the settings of torch are the same.
     """
     structures, tensors = zip(*map(flatten, arguments), strict=True)
     flat = [tensor for some in tensors for tensor in some]
@@ -57,7 +58,7 @@ def _identity_pattern(tensors: list[Tensor]) -> tuple[int, ...]:
 
 
 def _torch_settings(tensor: Tensor) -> tuple[Any, ...]:
-    """Return the CUDA stream of the tensor's device and the modes of torch on which a captured graph depends."""
+    """Return (CUDA stream or None, is TF32 allowed, are algorithms deterministic, is inference mode on)."""
     # On another stream, a replay could overwrite the output of a graph while it is copied.
     stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
     modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
@@ -111,7 +112,7 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 
 
 def copy_record(record: Any) -> Any:
-    """Return a copy of a record; a tensor that appears twice is copied once."""
+    """Return a copy of a record with copies of its tensors; a tensor that appears twice is copied once."""
     copies: dict[int, tuple[Tensor, Tensor]] = {}
 
     def empty_copy(tensor: Tensor) -> Tensor:

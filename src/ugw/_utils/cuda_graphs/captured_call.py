@@ -47,6 +47,7 @@ class CapturedCall:
     """The CUDA graph of one call of a function; later calls write the values of their arguments into those captured."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Capture function(*arguments), with copies of the arguments, into which later calls write theirs."""
         # Each argument is copied by itself: which tensors two arguments share depends on the caller.
         held = tuple(cache.copy_record(without_cached_properties(argument)) for argument in arguments)
         self._inputs = list(leaves(held))
@@ -61,7 +62,7 @@ class CapturedCall:
             self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
 
     def _capture(self, call: Callable[[], None]) -> int:
-        """Capture `call()` in the graph that `_replay` replays; return the bytes of device memory that it holds."""
+        """Capture `call()` as a CUDA graph for `_replay`; return the bytes of device memory that it holds."""
 
         def capture() -> None:
             """Capture the call in a new graph."""
@@ -72,12 +73,12 @@ class CapturedCall:
         return cache.measure_capture(self._device, capture)
 
     def _replay(self) -> None:
-        """Replay the graph on its device."""
+        """Run the captured graph on its device; it writes the output in place."""
         with torch.cuda.device(self._device):
             self._graph.replay()
 
     def __call__(self, tensors: list[Tensor]) -> Any | None:
-        """Return a copy of the output for arguments with these tensors; None if its last tensor is not finite."""
+        """Return a copy of the function's output for these argument tensors; None if its last tensor is not finite."""
         cache.write_tensors(self._inputs, tensors)
         self._replay()
         return cache.copy_record(self._output) if bool(self._is_finite) else None

@@ -35,9 +35,9 @@ class CaptureProperties:
 class CapturedStep:
     """A step of an iteration on CUDA: captured as a graph once, then replayed; a large step runs uncaptured.
 
-    step(settings, state, n_rounds) → (next state, report): a state is a record of tensors, a report has the `numbers`
-    of the step, tensors (B,) by name. With a number n_rounds the inner solver makes that number of rounds of a few
-    iterations, and the step has tensor operations alone; with None it iterates to its tolerance.
+    step(settings, state, n_rounds) → (next state, report): a state is a record of tensors, a report has the status
+    and the `diagnostics` of the step, tensors (B,) by name. With a number n_rounds the inner solver makes that number
+    of rounds of a few iterations, and the step has tensor operations alone; with None it iterates to its tolerance.
     requested_rounds(settings, state) → (B,): the rounds that the items need in the next step, 0 where
     `CAPTURE_CONFIG.usual_rounds` are enough. If few items need more, all get more in some of the steps only. A step
     with non-finite numbers is repeated with n_rounds = None, and so are all later ones. Replaying a step gives the same
@@ -48,6 +48,7 @@ class CapturedStep:
     def __init__(
         self, step: Step, requested_rounds: RequestedRounds, properties: Callable[[Any, Any], CaptureProperties]
     ) -> None:
+        """Store the three functions that the class describes; nothing is captured before the first step."""
         self._step, self._requested_rounds, self._properties_of = step, requested_rounds, properties
         self._settings: Any = None
         self._graphs: dict[int, StepGraph] = {}
@@ -59,7 +60,7 @@ class CapturedStep:
         self._requested = 0.0, 0.0
 
     def __call__(self, settings: Any, state: Any) -> tuple[Any, Any]:
-        """Return the state after one step and the report (status, numbers) of the step.
+        """Return the state after one step, and the report of the step: its status and diagnostics, (B,) each.
 
         The next call may overwrite the tensors of the returned state.
         """
@@ -136,7 +137,7 @@ class CapturedStep:
         self._was_seen_before = signature.n_calls > 0
 
     def _store_graphs(self) -> None:
-        """Move the graphs of the current settings to the cache."""
+        """Move the graphs captured for the current settings to the cache, for later runs."""
         if self._signature is not None:
             for n_rounds, graph in self._graphs.items():
                 cache.store_graph(self._signature, n_rounds, graph)
@@ -147,17 +148,18 @@ class CapturedStep:
         return next((graph for graph in self._graphs.values() if state is graph.new), None)
 
     def _step_without_graph(self, state: Any) -> tuple[Any, Any]:
-        """Return the state after a step without a graph, and the report (status, numbers) of the step.
+        """Return the state after a step without a graph, and the report of the step: status and diagnostics, (B,) each.
 
         A state that a graph will overwrite is copied first.
         """
         return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
 
     def _choose_rounds(self, state: Any) -> int | None:
-        """Return n_rounds of the next step: `usual_rounds`, `many_rounds`, or None to iterate to the tolerance.
+        """Return how many rounds of inner iterations the next step makes; None: it iterates to the tolerance.
 
-        Not the usual number if a share `min_share_of_waiting` of the items needs more, nor in every `patience_steps`-th
-        step in which any item does; None then if `many_rounds` are too few, or the signature is new.
+        It is `usual_rounds` while fewer than a share `min_share_of_waiting` of the items need more, except in every
+        `patience_steps`-th step in which some do. Otherwise it is `many_rounds`, or None if these are too few or the
+        signature is new.
         """
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
@@ -180,6 +182,7 @@ class StepGraph:
     def __init__(
         self, functions: tuple[Step, RequestedRounds], settings: Any, state: Any, n_rounds: int, *, is_kept: bool
     ) -> None:
+        """Capture the step from `state` with n_rounds rounds of inner iterations. functions: step, requested_rounds."""
         step, requested_rounds = functions
         self._settings = cache.copy_record(without_cached_properties(settings)) if is_kept else settings
         self._settings_tensors, self._first = list(leaves(self._settings)), clone(state)
@@ -188,13 +191,13 @@ class StepGraph:
         read = cache.bytes_of(self._settings_tensors) + cache.bytes_of(self._inputs)
 
         def make_step() -> tuple[Any, Any]:
-            """Return the state after the step from `self._first`, and the report (status, numbers) of the step."""
+            """Return the state after the step from `self._first`, and the step's report (status, diagnostics)."""
             return step(without_cached_properties(self._settings), self._first, n_rounds)
 
         self.bytes = read + self._measure(make_step, requested_rounds)
 
     def _measure(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> int:
-        """Capture the step and return the bytes of device memory that its graphs hold."""
+        """Capture the step by `_capture`; return the bytes of device memory that its graphs hold."""
         return cache.measure_capture(self._device, lambda: self._capture(make_step, requested_rounds))
 
     def _capture(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> None:
@@ -217,9 +220,10 @@ class StepGraph:
         cache.write_tensors(self._settings_tensors, tensors)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
-        """Return the state after `state`, the report (status, numbers) of the step, and the `_signals` (3,) of both.
+        """Return the state after `state`, the step's report (status, diagnostics), and the tensor (3,) of `_signals`.
 
-        The next call overwrites the tensors of all three.
+        That is whether the report is finite, the share of items that need more than the usual rounds next, and the most
+        rounds that one needs. The next call overwrites the tensors of all three.
         """
         with torch.cuda.device(self._device):
             if state is self.new:
@@ -235,7 +239,7 @@ class StepGraph:
 
 
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
-    """Return (3,), float64: whether all `numbers` of a report are finite, 1 or 0; the `_summary` of the state `new`.
+    """Return (3,), float64: are all diagnostics of the report finite (1 or 0), then the `_summary` of the state `new`.
 
     The summary is the share of items that need more than the usual rounds, and the most rounds that one needs.
     """

@@ -92,7 +92,7 @@ static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
     return sum_lanes(overlap);
 }
 
-// Take plans from a common counter until none is left, and multiply each with the kernel.
+// Take plans from a common counter until none is left, and write the product of each with the kernel.
 static void multiply_plans(const ProductRun& run, std::atomic<std::int64_t>& next) {
     const int n = static_cast<int>(run.n), m = static_cast<int>(run.m);
     Arena arena((2 + std::size_t(run.kernel.rank)) * n * pad(m) + 64 * PADDING);
@@ -106,8 +106,8 @@ static void multiply_plans(const ProductRun& run, std::atomic<std::int64_t>& nex
     }
 }
 
-// memory.cost = −2 log max(k', floor), the cost of the linear problem at the local cost k extrapolated from that of the last
-// step to k'; returns its mean under the plan.
+// memory.cost = −2 log max(k', floor), the cost of the linear problem; k' is extrapolated from the local costs last_k and
+// k. Returns the mean of memory.cost under the plan.
 static double conic_cost(const Item& item, Matrix k, Matrix last_k, Matrix plan, ConicMemory& memory) {
     constexpr double EPSILON = std::numeric_limits<double>::epsilon(), TINY = std::numeric_limits<double>::min();
     const double factor = item.config->conic_extrapolation, min_share = item.config->min_extrapolated_share;

@@ -1,4 +1,4 @@
-// What an item of a conic problem has beside the fields of `Item`.
+// The additional fields of an item of a conic problem.
 struct ConicItem {
     const ConicParameters* parameters;
     ConicKernel kernel;
@@ -6,7 +6,7 @@ struct ConicItem {
     Matrix best_plan;
 };
 
-// One item of a batch as a step sees it: its problem in padded arrays, and where its state lies.
+// One item of a batch: its problem in padded arrays, and the addresses of its state.
 struct Item {
     const Config* config;
     const Parameters* parameters;

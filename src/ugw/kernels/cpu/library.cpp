@@ -73,7 +73,7 @@ bool call_in_threads(std::int64_t n_threads, Work work) {
     try {
         for (std::int64_t k = 1; k < n_threads; ++k) workers.emplace_back(guarded);
     } catch (const std::exception&) {
-        // Fewer workers than asked for do the same work.
+        // Fewer threads do the same work.
     }
     guarded();
     for (std::thread& worker : workers) worker.join();
@@ -108,8 +108,8 @@ std::int64_t ugw_run_size() {
 
 const char* ugw_instruction_set() { return chosen().name; }
 
-// Run the items of a batch until all have ended or made the last step of this call, or its seconds are over. Returns the
-// number of items that have steps left, −1 if memory is missing.
+// Make steps of a batch until all items have ended or made `last_step` steps, or `seconds` are over. Returns the number of
+// items that still run and have steps left, −1 if memory is missing.
 std::int64_t ugw_run(const Run* run) {
     const auto deadline = std::chrono::steady_clock::now() +
                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -130,22 +130,22 @@ std::int64_t ugw_solve_linear(const LinearRun* run) {
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 
-// Multiply the plans of a batch with a kernel. Returns 0, or −1 if memory is missing.
+// Write the products of a kernel with the plans of a batch. Returns 0, or −1 if memory is missing.
 std::int64_t ugw_multiply(const ProductRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().multiply(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 
-// Search initial plans of the items of a batch. Returns 0, or −1 if memory is missing.
+// Search initial plans of a batch and write the best. Returns 0, or −1 if memory is missing.
 std::int64_t ugw_search(const SearchRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().search(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 
-// Write the costs of the linear programs at the plans of a batch, or make their steps. Returns 0, or −1 if memory is
-// missing.
+// Do the `FrankWolfeTask` of a call: write costs of linear programs, make steps, or make vertices and swap. Returns 0, or
+// −1 if memory is missing.
 std::int64_t ugw_frank_wolfe(const FrankWolfeRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().frank_wolfe(*run, next); };

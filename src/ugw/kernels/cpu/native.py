@@ -147,7 +147,7 @@ class Rows(ctypes.Structure):
 
 
 class FrankWolfeTask(IntEnum):
-    """What one call of `Library.frank_wolfe` does, with the values of the C++ enumeration in common.hpp."""
+    """The task of one call of `Library.frank_wolfe`, with the values of the C++ enumeration in common.hpp."""
 
     WRITE_COSTS = 0
     MAKE_STEP = 1
@@ -210,29 +210,36 @@ class Library:
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
-        """Make steps of a batch, in place, to `last_step` or a time limit; return how many items have steps left."""
+        """Make steps of alternating minimization in place; return how many items still run and have steps left.
+
+        The steps end at number `arguments.last_step` or after `arguments.seconds`.
+        """
         n_left = self.handle.ugw_run(ctypes.byref(arguments))
         if n_left < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
 
     def solve_linear(self, arguments: LinearRun) -> None:
-        """Solve the linear problems of a batch by Sinkhorn and write the results to the arrays of `arguments`."""
+        """Solve linear problems by Sinkhorn; write f, g, plan, log_mass and residual to the arrays of `arguments`."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled solve")
 
     def multiply(self, arguments: ProductRun) -> None:
-        """Multiply the plans of a batch with a kernel and write the products to the array of `arguments`."""
+        """Write the sums Σ_i'j' G_iji'j' p_i'j', (B, n, m), of a kernel G and plans p to `arguments.products`."""
         if self.handle.ugw_multiply(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of compiled products")
 
     def search(self, arguments: SearchRun) -> None:
-        """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
+        """Search initial plans; write the best, their objectives and the step counts to arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled search")
 
     def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
-        """Do `arguments.task`: write the costs of linear programs, make steps once they are solved, or swap."""
+        """Do `arguments.task` for plans of a batch, in the arrays of `arguments`.
+
+        It writes the costs of their linear programs, makes the Frank–Wolfe steps to the solutions of these, or writes
+        plans made by the north-west corner rule and improved by swaps of two pairs.
+        """
         if self.handle.ugw_frank_wolfe(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
@@ -253,7 +260,7 @@ def padded_size(count: int) -> int:
 
 
 def is_available() -> bool:
-    """Return whether the compiled library is built and not switched off by UGW_COMPILED=0."""
+    """Return whether the compiled library is built and not disabled by UGW_COMPILED=0."""
     return not is_switched_off() and _load() is not None
 
 
@@ -263,7 +270,7 @@ def is_switched_off() -> bool:
 
 
 def load() -> Library:
-    """Return the compiled library; RuntimeError where it is not built."""
+    """Return the compiled library; raise RuntimeError if it is not built."""
     library = _load()
     if library is None:
         raise RuntimeError("the compiled library of ugw is not built: install ugw where there is a C++ compiler")
@@ -272,7 +279,7 @@ def load() -> Library:
 
 @cache
 def _load() -> Library | None:
-    """Return the library in the folder of this file, None if there is none from these sources that can be loaded."""
+    """Return the compiled library in this folder, None if it is missing, not loadable or built from other sources."""
     for path in sorted(Path(__file__).parent.glob("_alternating*.so")):
         try:
             handle = ctypes.CDLL(str(path))
@@ -332,7 +339,7 @@ def check_distinct_names(first: Mapping[str, Any], second: Mapping[str, Any]) ->
 
 
 def strided_matrices(tensor: Tensor | None) -> _Strided:
-    """Return address and strides of matrices (B, n, m), or of one (n, m) that all items share; null for None."""
+    """Return address and strides of matrices (B, n, m), or of one (n, m) for all items; a null address for None."""
     if tensor is None:
         return _Strided(None, 0, 0, 0)
     shared = (0,) if tensor.ndim == 2 else ()
@@ -346,13 +353,13 @@ def strided_vectors(tensor: Tensor) -> _Strided:
 
 
 def kernel_addresses(kernel: Any) -> ConicKernel:
-    """Return the C++ record of a `StoredKernel`, which must be kept as long as the record."""
+    """Return the addresses of the factors of a `StoredKernel`, and their rank; the kernel must outlive this record."""
     right = None if kernel.right is None else kernel.right.data_ptr()
     return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)
 
 
 def rows_of_matrices(tensor: Tensor | None) -> Rows:
-    """Return address and strides of contiguous matrices (B, n, stride), or of one (n, stride) that all items share."""
+    """Return address and strides of matrices (B, n, stride), or of one (n, stride) for all items; null for None."""
     if tensor is None:
         return Rows(None, 0, 0)
     return Rows(tensor.data_ptr(), 0 if tensor.ndim == 2 else tensor.stride(0), tensor.stride(-2))

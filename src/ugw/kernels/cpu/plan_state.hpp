@@ -91,7 +91,7 @@ static double weighted_divergences(const Parameters& p, const PlanNumbers& plan)
            p.eps * (plan.kl_plan - (p.log_mass_a + p.log_mass_b));
 }
 
-// Set the optimal log mass of a plan and the one shown to users, which differ where the linear cost leaves no mass.
+// Set the optimal log mass of a plan and the one in the result, which differ where the linear cost leaves no mass.
 static void set_optimal_mass(const Item& item, PlanNumbers& plan) {
     const Parameters& p = *item.parameters;
     const Config& config = *item.config;
@@ -155,7 +155,8 @@ static double linear_weight(const Item& item, double log_mass) {
     return 0.5 * p.alpha * std::exp(-std::max(log_mass, p.collapsed_log_mass));
 }
 
-// L1 distance of two unit plans plus the difference of their log masses, see `relative_change` in alternating.py.
+// L1 distance of two unit plans plus the difference of their log masses, see `relative_change` in
+// problems/plan_operations.py.
 static double relative_change(const Item& item, Matrix plan, double log_mass, Matrix other, double other_log_mass) {
     double masses = std::fabs(log_mass - other_log_mass);
     masses = masses > 1.0 ? 1.0 : masses;

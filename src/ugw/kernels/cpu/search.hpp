@@ -1,7 +1,7 @@
 // The search for initial plans of one item, the counterpart of initializers/coarse.py: candidates between clusters of the
 // points, successive halving there, prolongation to all points, successive halving there.
 
-// A problem that candidates run on, without their states. eps: at least that of the item.
+// The problem of one level of the search, between clusters or on all points. eps: that of the item, or more.
 struct Level {
     int n, m;
     Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
@@ -10,7 +10,7 @@ struct Level {
     Parameters parameters;  // with the fields that do not depend on a candidate
 };
 
-// Moments Σ D w w' and Σ D² w w' of distances under weights of unit mass.
+// The means Σ_ij w_i w_j D_ij and Σ_ij w_i w_j D_ij² for weights w of mass 1.
 static std::pair<double, double> distance_moments(Matrix d, const double* w, int n) {
     double first = 0.0, second = 0.0;
     for (int i = 0; i < n; ++i) {
@@ -26,8 +26,8 @@ static std::pair<double, double> distance_moments(Matrix d, const double* w, int
     return {first, second};
 }
 
-// Set the scales of a level and the fields of its parameters that depend on them, for an eps of at least `min_eps_share`
-// times the mean distortion of the product plan.
+// Set cost_scale, eps and parameters of a level; eps is that of the item, but at least `min_eps_share` times the mean
+// distortion of the product plan.
 static void finish_level(Level& level, const Parameters& item, double min_eps_share, double min_relative_mean) {
     const auto [mean_x, square_x] = distance_moments(level.dx, level.a, level.n);
     const auto [mean_y, square_y] = distance_moments(level.dy, level.b, level.m);
@@ -50,7 +50,7 @@ static void finish_level(Level& level, const Parameters& item, double min_eps_sh
     level.parameters.penalty_total = total > 0.0 ? total : 1.0;
 }
 
-// -- the run of one candidate -------------------------------------------------------------------------------------------
+// -- steps of one candidate ---------------------------------------------------------------------------------------------
 
 // The root mean square of the finite entries of a cost under a⊗b.
 static double cost_rms(const Level& level, Matrix cost, double shift, Matrix linear, double weight) {
@@ -119,7 +119,7 @@ static double neg_entropy(Matrix plan, int n, int m) {
     return sum_lanes(total);
 }
 
-// The arrays that the runs of the candidates of a level share.
+// The work arrays that all candidates of a level share.
 struct CandidateMemory {
     StepMemory step;
     IterateNumbers iterate;
@@ -141,12 +141,12 @@ struct CandidateMemory {
     }
 };
 
-// The objective of mass sqrt(m(a) m(b)) at a typical cost: a unit of objectives that does not depend on constants in them.
+// The unit of differences of objectives: the typical cost times the squared mass m(a) m(b).
 static double objective_scale(const Level& level) {
     return level.cost_scale * std::exp(level.parameters.log_mass_a + level.parameters.log_mass_b);
 }
 
-// The objective of a state, with its reported mass, plus about what it costs to repair hard marginals that it misses.
+// The objective of a plan with its reported mass, plus the largest L1 error of a hard marginal times `objective_scale`.
 static double penalized_objective(const Level& level, const Item& item, const PlanNumbers& state, StateMemory& memory) {
     const Parameters& p = *item.parameters;
     const double log_mass = state.reported_log_mass;
@@ -159,8 +159,8 @@ static double penalized_objective(const Level& level, const Item& item, const Pl
     return value + objective_scale(level) * std::max(error_a, error_b);
 }
 
-// Run a candidate for at most `max_steps` steps; `plan` is replaced by the last plan, of unit mass. Returns its penalized
-// objective, +inf if it is not finite.
+// Make at most `max_steps` steps from `plan`, which is replaced by the last plan, of mass 1; returns the penalized
+// objective of that plan, +inf if it is not finite.
 static double run_candidate(
     const Level& level, const Config& config, const SearchConfig& search, int max_steps, CandidateMemory& memory,
     Matrix plan
@@ -213,7 +213,7 @@ static double run_candidate(
 
 // -- successive halving -------------------------------------------------------------------------------------------------
 
-// The candidates of a level: plans, and the order of those that are left by objective.
+// The candidates of a level: plans, their penalized objectives, and the indices of those that are left, best first.
 struct Candidates {
     std::vector<Matrix> plans;
     std::vector<double> values;
@@ -226,8 +226,8 @@ struct Candidates {
     }
 };
 
-// Keep the survivors of a round, best first: candidates of lowest objective, which differ by at least `min_candidate_distance`
-// in L1 from better ones and are not too far above the best. Of objectives that tie, the first in the present order is better.
+// Keep the survivors of a round, best first: candidates of lowest objective that differ by `min_candidate_distance` or
+// more in L1 from better ones and are at most `max_gap` above the best. Of objectives that tie, the first in order is better.
 static void select_survivors(
     const Level& level, SearchRound round, const SearchConfig& search, Candidates& candidates
 ) {
@@ -253,7 +253,7 @@ static void select_survivors(
     candidates.order = chosen;
 }
 
-// Rounds of steps of all candidates that are left, of which the best that differ are kept, until one is left.
+// Successive halving: each round makes steps of all candidates that are left and keeps the survivors; one left ends it.
 static void run_rounds_of_candidates(
     const Level& level, const Config& config, const SearchConfig& search, const SearchRound* rounds,
     std::int64_t n_rounds, CandidateMemory& memory, Candidates& candidates
@@ -268,8 +268,9 @@ static void run_rounds_of_candidates(
 
 // -- clusters -----------------------------------------------------------------------------------------------------------
 
-// Points assigned to the nearest of `count` centers; distances: (n, count), means over the points of a cluster; between:
-// (count, count), the same between clusters; exact: does every point of positive weight coincide with its center?
+// Points assigned to the nearest of `count` centers; labels: cluster of each point; weights: of the clusters; distances:
+// (n, count), from points to clusters, means over the points of a cluster; between: (count, count), the same between
+// clusters; is_exact: does every point of positive weight coincide with its center?
 struct Clusters {
     int count;
     std::vector<int> labels;
@@ -288,37 +289,37 @@ static double eccentricity(Matrix d, const double* w, int n, int i) {
     return sum_lanes(total);
 }
 
-// Eccentricities as whole multiples of a small step, so that those that differ by rounding alone tie.
-static std::vector<double> eccentricity_ranks(Matrix d, const double* w, int n, double step_share) {
-    std::vector<double> ranks(n);
+// Eccentricities of all points as whole multiples of a small step, so that those that differ by rounding alone tie.
+static std::vector<double> rounded_eccentricities(Matrix d, const double* w, int n, double step_share) {
+    std::vector<double> values(n);
     double largest = 0.0;
     for (int i = 0; i < n; ++i) {
-        ranks[i] = eccentricity(d, w, n, i);
-        largest = std::max(largest, std::fabs(ranks[i]));
+        values[i] = eccentricity(d, w, n, i);
+        largest = std::max(largest, std::fabs(values[i]));
     }
     const double step = std::max(step_share * largest, std::numeric_limits<double>::min());
-    for (double& rank : ranks) rank = std::nearbyint(rank / step);
-    return ranks;
+    for (double& value : values) value = std::nearbyint(value / step);
+    return values;
 }
 
 // Points in the order of their eccentricity, the largest first, those of weight 0 last.
 static std::vector<int> eccentricity_order(Matrix d, const double* w, int n, double step_share) {
-    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    const std::vector<double> values = rounded_eccentricities(d, w, n, step_share);
     std::vector<int> order(n);
     for (int i = 0; i < n; ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](int i, int j) {
         if ((w[i] > 0.0) != (w[j] > 0.0)) return w[i] > 0.0;
-        return w[i] > 0.0 && ranks[i] > ranks[j];
+        return w[i] > 0.0 && values[i] > values[j];
     });
     return order;
 }
 
 // The most eccentric point, then each time the one farthest from all chosen before, among points of positive weight.
 static std::vector<int> farthest_centers(Matrix d, const double* w, int n, int count, double step_share) {
-    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    const std::vector<double> values = rounded_eccentricities(d, w, n, step_share);
     int next = -1;
     for (int i = 0; i < n; ++i)
-        if (w[i] > 0.0 && (next < 0 || ranks[i] > ranks[next])) next = i;
+        if (w[i] > 0.0 && (next < 0 || values[i] > values[next])) next = i;
     std::vector<int> centers{std::max(next, 0)};
     std::vector<double> nearest(n);
     auto distance = [&](int i, int center) { return i == center ? 0.0 : d.row(i)[center]; };
@@ -377,7 +378,7 @@ static double* logarithms(const double* w, int count, Arena& arena) {
     return logs;
 }
 
-// The problem between clusters.
+// The problem of a level between the clusters of its points, without the fields that `finish_level` sets.
 static Level aggregate(const Level& level, const Clusters& x, const Clusters& y, Arena& arena) {
     Level small;
     small.n = x.count, small.m = y.count;
@@ -408,8 +409,8 @@ static Matrix product_plan(const Level& level, Arena& arena) {
     return plan;
 }
 
-// Replace a cost by its entropic transport plan of unit mass, with the rhos of the problem, as `transport_plan` in
-// initializers/plans.py does.
+// Replace a cost (n, m) by the plan of mass 1 of the entropic transport problem with this cost and the rhos of the level,
+// as `transport_plan` in initializers/plans.py does.
 static void transport_plan(
     const Level& level, const Config& config, const SearchConfig& search, LinearMemory& memory, Matrix cost
 ) {
@@ -457,7 +458,7 @@ static Matrix first_lower_bound_plan(
     return plan;
 }
 
-// The order in which a side draws its random numbers, and how many of its points have weight.
+// The points of one space in the order in which random numbers select them, and how many have positive weight.
 struct DrawingOrder {
     std::vector<int> order;
     int n_present;
@@ -470,7 +471,7 @@ static DrawingOrder drawing_order(Matrix d, const double* w, int n, double step_
 }
 
 // A plan that matches points with similar distances to random anchors: proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] −
-// Dy[:, j_k])² / width). draws: the uniform numbers of both roles for each anchor.
+// Dy[:, j_k])² / width). draws: (n_anchors, 2), uniform numbers; column role_x selects the anchors of the first space.
 static Matrix random_anchor_plan(
     const Level& level, const DrawingOrder& x, const DrawingOrder& y, const double* draws, int role_x, int n_anchors,
     double width, Arena& arena
@@ -503,7 +504,7 @@ static Matrix random_anchor_plan(
 }
 
 // The logarithm (n, m) of a small perturbation that has no symmetry: inner products of normal vectors, one per point.
-// normals: (2, max points, factors), the vectors of both roles in the order of eccentricity.
+// run.normals: (2, max points, factors); row role_x has the vectors of the first space, in the order of eccentricity.
 static Matrix symmetry_breaking_noise(
     const Level& level, const SearchConfig& search, const SearchRun& run, const DrawingOrder& x, const DrawingOrder& y,
     int role_x, Arena& arena
@@ -531,10 +532,10 @@ static void break_symmetries(Matrix plan, Matrix noise, int n, int m) {
     normalize(plan, n, m);
 }
 
-// Parameters of the random candidates of a level.
+// What the random candidates of a level share: orders of the points, width of the anchor kernel, perturbation.
 struct RandomNumbers {
     DrawingOrder x, y;
-    int role_x;  // 0 if the first space draws first: the one with the larger mean square distance
+    int role_x;  // 0 if the first space takes the first random numbers: the one with the larger mean squared distance
     double width;
     Matrix noise;
 };
@@ -552,7 +553,7 @@ static RandomNumbers draw_numbers(const Level& level, const SearchConfig& search
     return numbers;
 }
 
-// The product plan, the one of the first lower bound and random ones, without exact symmetries.
+// The initial candidates: product plan, plan of the first lower bound and random anchor plans, slightly perturbed.
 static Candidates make_candidates(
     const Level& level, const Config& config, const SearchConfig& search, const SearchRun& run, LinearMemory& memory,
     Arena& arena
@@ -572,7 +573,7 @@ static Candidates make_candidates(
 
 // -- prolongation -------------------------------------------------------------------------------------------------------
 
-// The plan on all points that a plan between clusters leads to: the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])²
+// The prolongation of a plan between clusters to all points: the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])²
 // dplan(r, s), or the plan itself where every cluster is a single point. transposed_y: (l, m), transposed y.distances.
 static Matrix prolongate(
     const Level& level, const Clusters& x, const Clusters& y, Matrix transposed_y, Matrix coarse, const Config& config,
@@ -627,7 +628,7 @@ static Level read_level(const SearchRun& run, std::int64_t i, Arena& arena) {
     return level;
 }
 
-// Doubles of the arrays of one item.
+// The number of doubles that `search_item` takes from its arena.
 static std::size_t search_memory(const SearchRun& run, int n, int m) {
     const SearchConfig& search = *run.search;
     const int k = std::min(n, static_cast<int>(search.n_coarse_clusters));
@@ -642,7 +643,7 @@ static std::size_t search_memory(const SearchRun& run, int n, int m) {
            64 * PADDING * (n_survivors + 16);
 }
 
-// Search the initial plans of item i and write the best; where fewer differ, the first is repeated.
+// Search initial plans of item i and write the `count` best; if fewer are left, the first is repeated with value +inf.
 static void search_item(const SearchRun& run, std::int64_t i) {
     const SearchConfig& search = *run.search;
     const Config& config = *run.config;

@@ -112,7 +112,7 @@ def _coefficients_kernel(
     OVERRELAXATION: tl.constexpr, MIN_CHANGE: tl.constexpr, MAX_TWO: tl.constexpr, MAX_ONE: tl.constexpr,
     GRAIN: tl.constexpr, INDEPENDENCE: tl.constexpr, DAMPING: tl.constexpr,
 ):  # fmt: skip
-    """Compute `anderson_coefficients` of one item, with the same variables as the reference.
+    """Store factors, is_extrapolated and is_overrelaxed of one item, as `anderson_coefficients` computes them.
 
     gram_ptr: (B, 5, 5), float64; change_ptr: (B,), float64; was_rejected_ptr: (B,), int8; factors_ptr: (B, 3),
     float64; is_extrapolated_ptr, is_overrelaxed_ptr: (B,), int8. The constants are those of `KERNEL_CONFIG`.
@@ -203,7 +203,7 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return the factors of Anderson extrapolation, over-relaxation or neither for each item, as an `AndersonStep`.
+    """Return factors (B, 3) of `extrapolate`, and (B,) bool each: is the item extrapolated, by over-relaxation?
 
     Arguments as for `..anderson.anderson_coefficients`; gram: (B, 5, 5), covariances of five differences of costs, and
     relative_change: (B,), float64; was_rejected: (B,) bool.

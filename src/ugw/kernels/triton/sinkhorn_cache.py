@@ -187,9 +187,10 @@ def _result_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m); return the `SinkhornIterate`.
+    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
 
-    The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
+    Makes `kernel.iterations_per_check` iterations from `gamma`, (B, m). The arguments are those of the reference,
+    `..sinkhorn.sinkhorn_iterations`.
     """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)

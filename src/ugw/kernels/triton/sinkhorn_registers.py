@@ -91,9 +91,10 @@ def _iterations_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m); return the `SinkhornIterate`.
+    """Return gamma = g/eps after some Sinkhorn iterations, its Aitken extrapolation, (B, m), and the residual (B,).
 
-    The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`. All iterations are one launch.
+    Makes `kernel.iterations_per_check` iterations from `gamma`, (B, m), in one launch. The arguments are those of the
+    reference, `..sinkhorn.sinkhorn_iterations`.
     """
     matrix = kernel.matrix
     batch, n, m = matrix.shape
@@ -111,5 +112,5 @@ def sinkhorn_iterations(
 
 
 def empty_result(gamma: Tensor) -> SinkhornIterate:
-    """Return an uninitialized `SinkhornIterate` for a potential gamma = g/eps (B, m)."""
+    """Return an uninitialized `SinkhornIterate`: two tensors like `gamma`, (B, m), and one number per item, (B,)."""
     return SinkhornIterate(torch.empty_like(gamma), torch.empty_like(gamma), gamma.new_empty(len(gamma)))

@@ -192,7 +192,7 @@ def _weighted_sums_kernel(
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32.
+    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32, without storing the matrix.
 
     left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result, or None.
     """

@@ -44,7 +44,7 @@ class Distortion(ABC):
     @property
     @abstractmethod
     def rank(self) -> Tensor:
-        """Number of matrix products Dx·plan·Dy in one sum, (B,) or (1,); 0 for term-by-term sums."""
+        """Number of terms φ_r(Dx)·plan·φ_r(Dy) in one sum, (B,) or (1,); 0 if g is not factorized."""
 
     @property
     def error(self) -> Tensor:
@@ -53,7 +53,7 @@ class Distortion(ABC):
 
     @property
     def tolerance(self) -> Tensor:
-        """The `error` that was asked for, (B,) or (1,); by default `error` itself, so that it is never exceeded."""
+        """The largest `error` that was asked for, (B,) or (1,); by default `error` itself, so that it is met."""
         return self.error
 
     @property
@@ -77,7 +77,7 @@ class Distortion(ABC):
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the matrices of the sums for the compiled library, one for each plan of the batch or one for all.
+        """Return the values of g or its low-rank factors as matrices for the C++ library, one per plan or one for all.
 
         None if they are not stored, or not in float64 on a CPU.
         """
@@ -96,7 +96,7 @@ class Distortion(ABC):
 
     @abstractmethod
     def take(self, index: Tensor) -> Distortion:
-        """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
+        """Return the distortion sum for the plans of the batch items `index`, (k,) integers or (B,) bool."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ class PairLoss:
         return bool(torch.isfinite(self.loss(differences)).all())
 
     def take(self, index: Tensor) -> PairLoss:
-        """Return the functions of the batch items `index`, (k,) integers or (B,) bool."""
+        """Return the functions g of the batch items `index`, (k,) integers or (B,) bool."""
         if self.rho_total is None or len(self.rho_total) == 1:
             return self
         return replace(self, rho_total=self.rho_total[index])

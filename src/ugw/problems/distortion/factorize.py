@@ -32,12 +32,12 @@ class LossFactors:
 
     @property
     def rank(self) -> int:
-        """Number of terms R."""
+        """Number of terms R of the low-rank approximation of g(|u − v|)."""
         return len(self.signs)
 
     @property
     def meets_tolerance(self) -> bool:
-        """Whether `error` is at most `tolerance`."""
+        """Whether the `error` of the low-rank approximation is at most the `tolerance` asked for."""
         return self.error <= self.tolerance
 
     def truncate(self, share: float) -> LossFactors:
@@ -91,7 +91,7 @@ def factorize(
     values, vectors = values[order], vectors[:, order]
 
     def error_at_rank(r: int) -> float:
-        """Return a bound on the error of the factors with the r leading terms."""
+        """Return a bound on the error of the factors if only the r leading terms are kept."""
         if is_smooth:
             return _truncation_bound(matrix, values[:r], vectors[:, :r]) + tail
         return _measured_error(g, length, values[:r], vectors[:, :r])

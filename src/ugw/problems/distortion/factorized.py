@@ -64,7 +64,7 @@ class FactorizedDistortion(Distortion):
         return total.view(batch, n, m)
 
     def _terms_split(self, max_terms: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the pairs of `_terms` in parts of at most `max_terms` terms."""
+        """Yield pairs φ_r(Dx), (k, n, n), and signs_r φ_r(Dy), (k, m, m), for k ≤ `max_terms` terms r at a time."""
         for phi_x, phi_y in self._terms():
             yield from zip(phi_x.split(max_terms), phi_y.split(max_terms), strict=True)
 
@@ -97,7 +97,7 @@ class FactorizedDistortion(Distortion):
             yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the factors in the layout of the compiled library, in a list of one; None if they are not stored."""
+        """Return the factors as matrices for the C++ library, a list of one; None if not stored in float64 on a CPU."""
         if not self._cached_kernels:
             terms = self._terms()
             if terms is not self._cached_terms or terms[0][0].dtype != torch.float64 or terms[0][0].is_cuda:
@@ -111,7 +111,7 @@ class FactorizedDistortion(Distortion):
         return self._cached_kernels
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
-        """Return the distortion sum with the same factors for other metrics, whose distances must be in their range."""
+        """Return the sum with the same factors for other metrics, whose distances must be in the factors' range."""
         if not dx.batched and not dy.batched:
             return FactorizedDistortion(dx, dy, self.factors)
         count = (dx if dx.batched else dy).shape[0]
@@ -120,7 +120,7 @@ class FactorizedDistortion(Distortion):
         return ItemwiseDistortion(parts, [(dx.n, dy.n)] * count, torch.arange(count, device=dx.device))
 
     def truncate(self, share: float) -> FactorizedDistortion:
-        """Return the distortion sum without the last terms of its factors, at most `share` of their squared size."""
+        """Return the sum without the last terms of its low-rank factors, at most `share` of their squared size."""
         factors = self.factors.truncate(share)
         terms = [(phi_x[: factors.rank], phi_y[: factors.rank]) for phi_x, phi_y in self._cached_terms]
         kernels = [replace(kernel, rank=factors.rank) for kernel in self._cached_kernels]

@@ -29,7 +29,7 @@ class IncrementalDistortion(SquaredDistortion):
 
     @classmethod
     def of(cls, distortion: SquaredDistortion) -> IncrementalDistortion:
-        """Return the incremental distortion sum for the metrics of `distortion`."""
+        """Return a distortion sum for the same metrics whose `update` multiplies only the change of the plan."""
         return cls(distortion.dx, distortion.dy)
 
     is_incremental = True
@@ -37,11 +37,11 @@ class IncrementalDistortion(SquaredDistortion):
     def update(
         self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the local cost (B, n, m) of `unit_plan` and its drift (B,), 0 if the cost is computed from scratch.
+        """Return the local cost Σ (Dx_ii' − Dy_jj')² unit_plan_i'j', (B, n, m), and its drift (B,).
 
-        The cost is updated from `previous_cost` unless the new drift of any item exceeds `max_drift`, or the previous
-        cost or drift is None. unit_plan, previous_plan: (B, n, m) of mass 1; previous_cost: (B, n, m), the cost of
-        previous_plan; drift: (B,), the drift of that cost.
+        The drift is the sum of L1 changes of the plan since its cost was computed in full. This is done, and the drift
+        0, if it would exceed `max_drift` in any item, or the previous cost or drift is None. unit_plan, previous_plan:
+        (B, n, m) of mass 1; previous_cost: (B, n, m), the cost of previous_plan; drift: (B,), the drift of that cost.
         """
         step = l1_distance(unit_plan, previous_plan)
         drift = None if drift is None else drift + step

@@ -28,7 +28,7 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of matrix products in the distortion sum of each item, (B,); 0 for term-by-term sums."""
+        """Number of terms of the factorized loss or conic kernel of each item, (B,); 0 if not factorized."""
         return torch.cat([part.rank for part in self.parts])[self.part_index]
 
     @property
@@ -68,7 +68,7 @@ class ItemwiseDistortion(Distortion):
         return [(k, torch.nonzero(self.part_index == k).flatten()) for k in self.part_index.unique().tolist()]
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the matrices of the part of each plan for the compiled library; None if not all are stored."""
+        """Return values or factors of g as matrices for the C++ library, one per plan; None if not all are stored."""
         used = {k: self.parts[k].stored_kernels() for k in set(self.part_index.tolist())}
         if any(kernels is None for kernels in used.values()):
             return None
@@ -83,7 +83,7 @@ class ItemwiseDistortion(Distortion):
         )
 
     def truncate(self, share: float) -> ItemwiseDistortion:
-        """Return the distortion sums without the last terms of their factors, at most `share` of their squared size."""
+        """Return the sums without the last terms of their low-rank factors, at most `share` of their squared size."""
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))
 
     def take(self, index: Tensor) -> ItemwiseDistortion:

@@ -98,7 +98,7 @@ def _factors_of_items(
 
 
 def _check_size_of_infinite_loss(n: int, m: int) -> None:
-    """Raise InputError if n·m is too large to sum a loss that is infinite somewhere term by term."""
+    """Raise InputError if n·m is too large to sum term by term, as a loss that is infinite somewhere needs."""
     max_entries = THRESHOLDS.max_entries_of_infinite_loss
     if n * m > max_entries:
         raise InputError(

@@ -23,7 +23,7 @@ class SquaredDistortion(BatchRecord, Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """3 for all items, (1,): (t = u − v)² = u² + v² − 2 u v has three terms."""
+        """Number of terms of the factorized loss, 3 for (u − v)² = u² + v² − 2 u v, (1,)."""
         return torch.full((1,), 3, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:
@@ -47,8 +47,9 @@ class SquaredDistortion(BatchRecord, Distortion):
         return self.product_mean_and_scale(log_a, log_b)[0]
 
     def product_mean_and_scale(self, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `product_mean`, and Σ Dx² a a' + Σ Dy² b b', an upper bound of it, (B,) each, float64.
+        """Return the mean distortion Σ (Dx_ii' − Dy_jj')² p_ij p_i'j', p = a⊗b, and Σ Dx² a a' + Σ Dy² b b', (B,) each.
 
+        The second is an upper bound of the first; both are float64. The mean is 0 where it is rounding error alone.
         log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
         """
         mean_x, square_x = distance_moments(self.dx, log_a)
@@ -57,7 +58,7 @@ class SquaredDistortion(BatchRecord, Distortion):
         return torch.where(mean > DISTORTION_CONFIG.min_relative_mean * squares, mean, 0.0), squares
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Self:
-        """Return the distortion sum for other metrics."""
+        """Return the distortion sum for other metrics: the same class and loss t²."""
         return type(self)(dx, dy)
 
 

@@ -34,7 +34,7 @@ class TermByTermDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """0 for all items, (1,): no matrix products."""
+        """Number of terms of a factorized loss: 0, (1,), because it is not factorized."""
         return torch.zeros(1, dtype=torch.long, device=self.dx.device)
 
     @cached_property
@@ -68,7 +68,7 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Return what `_evaluate_block` returns for successive rows of Dx; kept for later calls if it is one block."""
+        """Return pairs (values of g, infinity mask), as `_evaluate_block`, for successive rows of Dx; cached if one."""
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)
@@ -114,7 +114,7 @@ class TermByTermDistortion(Distortion):
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the values of g in the layout of the compiled library, one for each plan or one for all.
+        """Return the values of g as matrices for the C++ library, one for each plan or one for all.
 
         None if they are not stored, infinite, or not in float64 on a CPU.
         """

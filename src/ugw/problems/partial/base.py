@@ -92,9 +92,9 @@ class Segment(BatchRecord):
 
 @dataclass(frozen=True)
 class PartialCompiledInputs:
-    """What compiled steps need to know of a partial problem with the loss t²; alpha: (B,).
+    """Input of the compiled (C++) steps for a partial GW problem with the loss t².
 
-    dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None.
+    dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None; alpha: (B,).
     """
 
     dx: Metric
@@ -165,9 +165,9 @@ class PartialProblem(SpacePair):
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
     def linear_minimizer(self, state: PartialPlanState) -> Tensor:
-        """Return the plan (B, n, m), in units of sqrt(m(a) m(b)), that minimizes the linearized objective at a state.
+        """Return the plan (B, n, m), in units of sqrt(m(a) m(b)), that minimizes the objective linearized at a state.
 
-        It is among the plans with p1 ≤ a and p2 ≤ b, of the fixed mass if there is one.
+        It is exact (network simplex), among the plans with p1 ≤ a and p2 ≤ b, of the fixed mass if there is one.
         """
         return exact_ot.optimal_partial_plan(self.gradient(state), *self.unit_weights, self.fixed_mass)
 
@@ -181,21 +181,18 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
-        """Return the `Segment` p + t·d, with its objective, from the plan p of a state.
+        """Return the `Segment` p + t·d: direction d, its local cost, mass, <M, d>, and slope and curvature of F in t.
 
-        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
+        p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
 
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
-
-        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), as where it is linear.
-        """
+        """Return zeros (B, n, m), and False (B,): no swap of two pairs lowers a linear objective."""
         return torch.zeros_like(state.unit_plan), torch.zeros_like(min_decrease, dtype=torch.bool)
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return distortion, linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a, p2 ≤ b."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:
@@ -209,7 +206,7 @@ class PartialProblem(SpacePair):
         """
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return what compiled steps need; None unless the problem is GW with the loss t²."""
+        """Return metrics, linear cost and its factor alpha for C++ steps; None unless GW with the loss t²."""
         return None
 
     def gap_scale(self) -> Tensor:

@@ -92,10 +92,10 @@ class PartialConicItem:
         return out.reshape(lift[0].shape)
 
     def overlap_along_segment(self, start: LiftArrays, end: LiftArrays) -> tuple[float, Callable[[float], float]]:
-        """Return the overlap of the lifts `start` and `end`, and a function of t in [0, 1].
+        """Return the overlap of lifts `start` and `end`, and the overlap of (1 − t)·start + t·end with itself by t.
 
-        The function returns the overlap of the lift (1 − t)·start + t·end with itself. Lifts are matrices (P, Q),
-        (n, m) each; the overlap of two is Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
+        The second is a function of t in [0, 1]. Lifts are matrices (P, Q), (n, m) each; the overlap of two is Σ
+        g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
         """
         s = np.union1d(support(start), support(end))
         gains = self.pair_gains(s, s)
@@ -205,6 +205,7 @@ class PartialCGW(SpacePair):
     eps: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set eps = 0, div_a and div_b = KL(rho), and the logs of weights and masses."""
         object.__setattr__(self, "eps", torch.zeros_like(self.rho))
         for side in ("a", "b"):
             object.__setattr__(self, f"div_{side}", KL(self.rho).expand(len(self.rho), self.rho.device))
@@ -215,11 +216,11 @@ class PartialCGW(SpacePair):
         return PartialCGW(self.x.select_items(index), self.y.select_items(index), self.rho[index], self.cone)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
+        """Return the `ConicResult` (plan, lift, terms, ...) of a solver's output; its `parameters` are empty."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
-        """Return an item without its points of weight 0, and the index (np.ix_) of its pairs in a plan (n, m)."""
+        """Return batch item `item` without points of weight 0, and np.ix_ of the remaining points in a plan (n, m)."""
         index = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]
@@ -231,7 +232,7 @@ class PartialCGW(SpacePair):
         return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*points)
 
     def _unit_weights(self, space: Space) -> Tensor:
-        """Return the weights of a space in units of the larger mass, (B, n), float64."""
+        """Return the weights of a space in units of max(m(a), m(b)), (B, n), float64."""
         weights = space.weight_tensor.detach().double()
         return weights.expand(self.batch, -1) / self.mass_unit[:, None]
 
@@ -241,9 +242,10 @@ class PartialCGW(SpacePair):
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
-        """Return the terms of CGW, (B,) each, from the overlap (B,) of two lifts in units of max(m(a), m(b)).
+        """Return the terms, (B,) each, of CGW: the value without matching, and −2 rho max(m(a), m(b))² overlap.
 
-        overlap: Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') for lifts (P, Q) and (P', Q'), with g of `pair_gains`.
+        overlap: (B,), Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') for two lifts (P, Q), (P', Q') in units of max(m(a),
+        m(b)), with g of `pair_gains`.
         """
         apart = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
         return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)

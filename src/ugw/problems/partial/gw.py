@@ -45,11 +45,12 @@ class PartialGW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses."""
         self.set_weights()
 
     @classmethod
     def balanced(cls, problem: UGW) -> PartialGW:
-        """Return balanced GW, a UGW problem with two hard marginals and eps = 0, as the problem of all mass."""
+        """Return balanced GW, a UGW problem with rho = inf and eps = 0, as partial GW whose fixed mass is all mass."""
         mass = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
         others = problem.eps, problem.alpha, problem.cost, problem.distortion_sum
         return cls(problem.x, problem.y, mass, mass, *others, batched=problem.batched)
@@ -77,9 +78,9 @@ class PartialGW(PartialProblem):
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
     def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
-        """Return the `Segment` p + t·d, with its objective, from the plan p of a state.
+        """Return the `Segment` p + t·d: direction d, its local cost, mass, <M, d>, and slope and curvature of F in t.
 
-        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
+        p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
         local_cost, zero = self.distortion_sum.apply(direction), torch.zeros_like(self.eps)
         mass = direction.sum(dim=(1, 2), dtype=torch.float64)
@@ -91,14 +92,13 @@ class PartialGW(PartialProblem):
 
     @property
     def has_swaps(self) -> bool:
-        """Whether `best_swap` may find one: the loss is t²."""
+        """Whether `best_swap` is implemented: for the loss t²."""
         return isinstance(self.distortion_sum, SquaredDistortion)
 
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
+        """Return the direction (B, n, m) of the swap of two pairs that lowers F most, and (B,) bool: is there one?
 
-        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), and for a loss that is
-        not t².
+        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), or the loss is not t².
         """
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
@@ -108,7 +108,7 @@ class PartialGW(PartialProblem):
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return what compiled steps need; None unless the loss is t²."""
+        """Return metrics, linear cost and its factor alpha for C++ steps; None unless the loss is t²."""
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
             return None
@@ -129,7 +129,7 @@ class PartialGW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return distortion, linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a, p2 ≤ b."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 

@@ -34,6 +34,7 @@ class PartialW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
+        """Set the logs of weights and masses."""
         self.set_weights()
 
     def take(self, index: Tensor) -> PartialW:
@@ -51,9 +52,9 @@ class PartialW(PartialProblem):
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
     def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
-        """Return the `Segment` p + t·d, with its linear objective, from the plan p of a state.
+        """Return the `Segment` p + t·d: direction d, its mass, <cost, d> and slope of F in t; the curvature is 0.
 
-        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
+        p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
         mass, linear = direction.sum(dim=(1, 2), dtype=torch.float64), dot(self.cost, direction)
         slope = self.mass_unit * (linear - self.total_penalty * mass)
@@ -69,7 +70,7 @@ class PartialW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a and p2 ≤ b."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),

@@ -16,11 +16,11 @@ from ..config import PROBLEM_CONFIG
 def best_swap(
     plan: Tensor, gradient: Tensor, dx: Metric, dy: Metric, min_decrease: Tensor, n_points: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the direction d (B, n, m) of the swap that lowers F most, 0 if none lowers it enough, and (B,) bool: any?
+    """Return the direction d (B, n, m) of the swap of two pairs that lowers F most, and (B,) bool: is there one?
 
-    F is a function of plans p with F(p + d) − F(p) = <gradient, d> + Σ (Dx_ii' − Dy_jj')² d_ij d_i'j' for directions d
-    with marginals 0. A swap moves all mass that is matched on both pairs (i, j) and (k, l), or the mass of one of them
-    if the other has more. plan: (B, n, m) ≥ 0; gradient: (B, n, m); min_decrease: (B,) > 0, by which F must fall.
+    d = 0 if none lowers F by min_decrease, (B,) > 0. F is a function of plans p with F(p + d) − F(p) = <gradient, d> +
+    Σ (Dx_ii' − Dy_jj')² d_ij d_i'j' for directions d with marginals 0. A swap moves all mass that is matched on both
+    pairs (i, j) and (k, l), or the mass of one of them if the other has more. plan: (B, n, m) ≥ 0; gradient: (B, n, m).
 
     n_points: (B,), n + m without padding. Only the first 2 (n + m) entries of positive mass are swapped: a vertex has
     fewer than n + m, but a swap may split the larger one of two entries.
