@@ -11,7 +11,7 @@ from oracles import cases
 from oracles.cases import INF, Parameters
 from ugw.initializers import plans as init
 from ugw.initializers.partial import balanced_candidates
-from ugw.initializers.swapped_vertices import swapped_vertices
+from ugw.initializers.swapped_vertices import _Moves, swapped_vertices
 from ugw.kernels.cpu import native
 from ugw.problems.build import build_ugw
 from ugw.problems.partial.gw import PartialGW
@@ -90,6 +90,31 @@ def test_compiled_and_in_torch(monkeypatch, make, alpha):
     for k in range(compiled.shape[1]):
         ours, theirs = (problem.objective(problem.state_of_plan(p[:, k])).total for p in (compiled, expected))
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="the compiled library is not built")
+@pytest.mark.parametrize("kind", ["vertices", "few entries", "dense"])
+@torch.no_grad()
+def test_compiled_swaps_of_given_plans(monkeypatch, kind):
+    """The same plans as in torch, also where more entries are positive than can be swapped."""
+    batch, singles = batch_of_problems([(7, 9), (6, 5), (10, 10)], alpha=0.6)
+    problem = PartialGW.balanced(batch)
+    plans = torch.zeros_like(problem.product)[:, None].repeat(1, 2, 1, 1)
+    for k, single in enumerate(singles):
+        balanced = PartialGW.balanced(single)
+        n, m = balanced.product.shape[1:]
+        own = init.vertex_plans(balanced, 2)[0]
+        if kind == "few entries":  # about as many as can be swapped: the list of entries is made anew after swaps
+            own = 0.5 * own + 0.25 * own.flip(0) + 0.25 * init.vertex_plans(balanced, 3)[0, 2]
+        if kind == "dense":
+            own = 0.5 * own + 0.5 * balanced.product
+        plans[k, :, :n, :m] = own
+    compiled, values = _Moves(problem, 1).swap(plans)
+    monkeypatch.setenv(native.SWITCH, "0")
+    expected, expected_values = _Moves(problem, 1).swap(plans)
+    assert (compiled - plans).abs().sum((2, 3)).min() > 0
+    torch.testing.assert_close(compiled, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(values, expected_values, rtol=1e-9, atol=1e-12)
 
 
 @torch.no_grad()

@@ -98,11 +98,8 @@ class InitializerConfig:
 
     # Vertices from which swaps start in balanced GW without entropy between few points.
     n_swapped_vertices: int = 32
-    # Plans of these, different in their objectives, from which Frank–Wolfe solves to convergence: with 12 of them a
-    # solve takes a tenth more time, and values of molecules of 10 to 28 atoms are 5e-5 lower on average.
-    n_swapped_survivors: int = 8
-    # Swaps from one vertex: most descents of up to 24 points need fewer.
-    max_swaps: int = 100
+    # Different plans of these that are improved by a linear step and swaps, the best again and again.
+    swapped_survivors: tuple[int, ...] = (8, 4, 2)
 
     # -- partial problems ----------------------------------------------------------------------------------------------
     # Steps of UGW on the same spaces (the surrogate) from each candidate.

@@ -8,42 +8,93 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._utils.pytree import take
 from ..problems.partial.gw import PartialGW
 from ..solvers.compiled_frank_wolfe import CompiledSteps, has_compiled_steps
-from ..solvers.frank_wolfe import FrankWolfe, descend_by_swaps
+from ..solvers.frank_wolfe import FrankWolfe, Iterate, descend_by_swaps, make_step
 from .config import INITIALIZER_CONFIG
 from .plans import anchor_orders, north_west_corner
+from .search_steps import report_search_steps
 from .successive_halving import best_candidates, pick_plans, split_candidates
 
 
 def swapped_vertices(problem: PartialGW) -> Tensor:
-    """Return the best plans (B, S, n, m), of mass 1, found by swaps of two pairs from many vertices of the polytope.
+    """Return the best plans (B, S, n, m), of mass 1, to which swaps and linear steps lead from many vertices.
 
-    problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders`.
-    Plans of equal objective count as one: an item with fewer of them repeats its best.
+    problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders` and
+    improved by swaps. In each round a step of Frank–Wolfe and swaps improve the best of them. Plans of equal objective
+    count as one: an item with fewer of them repeats its best.
     """
-    config = INITIALIZER_CONFIG
-    rows, cols = anchor_orders(problem, config.n_swapped_vertices)
-    gap_scale, tol = problem.gap_scale(), problem.gap_resolution().clamp(min=FrankWolfe().tol)
-    steps = CompiledSteps(problem, gap_scale, tol) if has_compiled_steps(problem) else None
-    items, (n, m) = torch.arange(problem.batch, device=rows.device), (rows.shape[2], cols.shape[2])
+    survivors = INITIALIZER_CONFIG.swapped_survivors
+    moves = _Moves(problem, survivors[0])
+    rows, cols = anchor_orders(problem, INITIALIZER_CONFIG.n_swapped_vertices)
     plans, values = problem.product[:, None][:, :0], problem.eps[:, None][:, :0]
     # Not more plans at a time than fit into a cache: only the best are kept.
-    for group, _ in split_candidates(torch.arange(rows.shape[1]).expand(problem.batch, -1), (n, m)):
-        first, last = int(group[0, 0]), int(group[0, -1]) + 1
-        index = items.repeat_interleave(last - first)
-        orders = rows[:, first:last].flatten(0, 1), cols[:, first:last].flatten(0, 1)
-        if steps is not None:
-            new_plans, new_values = steps.take(index).swap_from_vertices(*orders, config.max_swaps)
-        else:
-            repeated = problem.take(index)
-            vertices = north_west_corner(repeated, *orders)
-            new_plans, new_values = descend_by_swaps(repeated, vertices, (gap_scale * tol)[index], config.max_swaps)
-        plans = torch.cat([plans, new_plans.unflatten(0, (problem.batch, -1))], dim=1)
-        values = torch.cat([values, new_values.view(problem.batch, -1)], dim=1)
-        index = _best_different(values, config.n_swapped_survivors)
+    for group, _ in split_candidates(torch.arange(rows.shape[1]).expand(problem.batch, -1), problem.product.shape[1:]):
+        some = moves.swap_from_vertices(rows[:, group[0]], cols[:, group[0]])
+        plans, values = (torch.cat(pair, dim=1) for pair in zip((plans, values), some, strict=True))
+        index = _best_different(values, survivors[0])
         plans, values = pick_plans(plans, index), values.gather(1, index)
-    return plans
+    for count in survivors:
+        plans = pick_plans(plans, _best_different(values, count))
+        plans, values = moves.swap(moves.step(plans))
+    return pick_plans(plans, _best_different(values, survivors[-1]))
+
+
+class _Moves:
+    """Swaps and Frank–Wolfe steps of several plans per item, in the compiled library where it can be used."""
+
+    def __init__(self, problem: PartialGW, max_steps: int) -> None:
+        """Prepare the constants of swaps, and those of a step of at most `max_steps` plans of each item."""
+        scale, tol = problem.gap_scale(), problem.gap_resolution().clamp(min=FrankWolfe().tol)
+        self._problem, self._min_decrease, self._max_steps = problem, scale * tol, max_steps
+        self._swaps = CompiledSteps(problem, scale, tol) if has_compiled_steps(problem) else None
+        index = self._items(max_steps)
+        self._repeated = problem.take(index)
+        self._step, self._context = make_step(self._repeated, scale[index], tol[index])
+
+    def swap_from_vertices(self, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, S, n, m) after swaps, from vertices by the north-west corner rule, and objectives (B, S).
+
+        rows: (B, S, n), cols: (B, S, m), the orders of the points.
+        """
+        count = rows.shape[1]
+        index, orders = self._items(count), (rows.flatten(0, 1), cols.flatten(0, 1))
+        if self._swaps is None:
+            plans = north_west_corner(self._problem.take(index), *orders)
+            return self.swap(plans.unflatten(0, (-1, count)))
+        return _by_item(self._swaps.take(index).swap_from_vertices(*orders), count)
+
+    def swap(self, plans: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, S, n, m) of mass 1 after swaps, and their objectives (B, S)."""
+        count = plans.shape[1]
+        index = self._items(count)
+        if self._swaps is not None:
+            return _by_item(self._swaps.take(index).swap_from_plans(plans.flatten(0, 1)), count)
+        repeated = self._problem.take(index)
+        state = repeated.state_of_plan(plans.flatten(0, 1))
+        state, _ = descend_by_swaps(repeated, state, self._min_decrease[index])
+        return _by_item((state.unit_plan, repeated.objective(state).total), count)
+
+    def step(self, plans: Tensor) -> Tensor:
+        """Return plans (B, S, n, m) of mass 1 after a step of Frank–Wolfe each; S is at most `max_steps`."""
+        batch, count = plans.shape[:2]
+        index = (torch.arange(batch * self._max_steps, device=plans.device).view(batch, -1)[:, :count]).flatten()
+        problem, one = self._repeated.take(index), plans.new_ones(len(index))
+        iterate = Iterate(problem.state_of_plan(plans.flatten(0, 1)), one, one)
+        iterate, _ = self._step(take(self._context, index), iterate)
+        report_search_steps(torch.ones_like(index))
+        return iterate.state.unit_plan.unflatten(0, (batch, count))
+
+    def _items(self, count: int) -> Tensor:
+        """Return the item of each plan, (B·count,), where each item has `count` plans."""
+        return torch.arange(self._problem.batch, device=self._min_decrease.device).repeat_interleave(count)
+
+
+def _by_item(results: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+    """Return plans (B·count, n, m) and objectives (B·count,) as (B, count, n, m) and (B, count)."""
+    plans, values = results
+    return plans.unflatten(0, (-1, count)), values.view(-1, count)
 
 
 def _best_different(values: Tensor, count: int) -> Tensor:

@@ -103,7 +103,9 @@ class ProblemConfig:
     # -- swaps of two pairs
     # Number of steps into which the least decrease that counts is divided: changes closer than one step are equal.
     swap_levels: float = 16.0
-    # Mass of an entry of a vertex, as a share of the mass of the plan, below which it is rounding error.
+    # Swaps of one plan in one step: most descents of up to 24 points need fewer.
+    max_swaps: int = 100
+    # Mass of an entry of a plan, as a share of the mass of the plan, up to which it is rounding error.
     min_vertex_share: float = 1e-12
 
 

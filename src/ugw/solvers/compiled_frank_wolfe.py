@@ -5,6 +5,7 @@ The first writes the costs of the linear programs, POT solves these one by one, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -113,25 +114,29 @@ class CompiledSteps:
         )
         return Step(new, change, gap, objective, outputs["status"])
 
-    def swap_from_vertices(self, rows: Tensor, cols: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
-        """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and their objectives (B,).
+    def swap_from_vertices(self, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and objectives (B,).
 
-        rows: (B, n), cols: (B, m), orders of the points; max_swaps: at most, of one plan, each time the best swap.
+        rows: (B, n), cols: (B, m), the orders of the points.
         """
-        (batch, n), m = rows.shape, cols.shape[1]
-        tensors = {
-            "row_orders": rows.contiguous(),
-            "col_orders": cols.contiguous(),
-            "a": self._weights[0],
-            "b": self._weights[1],
-            "new_plan": torch.empty(batch, n, m, dtype=torch.float64),
-            "numbers": torch.empty(6, batch, dtype=torch.float64),
+        a, b = self._weights
+        orders = {"row_orders": rows.contiguous(), "col_orders": cols.contiguous(), "a": a, "b": b}
+        return self._swap((len(rows), rows.shape[1], cols.shape[1]), orders)
+
+    def swap_from_plans(self, plans: Tensor) -> tuple[Tensor, Tensor]:
+        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)), as the given ones, and objectives."""
+        return self._swap(plans.shape, {"plan": plans.contiguous()})
+
+    def _swap(self, shape: Sequence[int], starts: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return plans of shape (B, n, m) improved by swaps, and objectives (B,); starts: plans or orders of points."""
+        outputs = {
+            "new_plan": torch.empty(*shape, dtype=torch.float64),
+            "numbers": torch.empty(6, shape[0], dtype=torch.float64),
         }
-        arguments = self._arguments(n, m, tensors)
-        arguments.task, arguments.max_swaps = native.FrankWolfeTask.SWAP_FROM_VERTICES, max_swaps
-        arguments.min_share = PROBLEM_CONFIG.min_vertex_share
+        arguments = self._arguments(shape[1], shape[2], {**starts, **outputs})
+        arguments.task = native.FrankWolfeTask.SWAP
         self._library.frank_wolfe(arguments)
-        return tensors["new_plan"], tensors["numbers"][5]
+        return outputs["new_plan"], outputs["numbers"][5]
 
     def _arguments(self, n: int, m: int, tensors: dict[str, Tensor]) -> native.FrankWolfeRun:
         """Return the C++ record of arguments for plans (B, n, m); tensors: those of this call, by field."""
@@ -145,6 +150,8 @@ class CompiledSteps:
             converged=int(Status.CONVERGED),
             collapsed=int(Status.COLLAPSED),
             swap_levels=PROBLEM_CONFIG.swap_levels,
+            max_swaps=PROBLEM_CONFIG.max_swaps,
+            min_share=PROBLEM_CONFIG.min_vertex_share,
             cost_steps=10.0**KERNEL_CONFIG.cost_decimals,
             **{name: native.rows_of_matrices(matrices) for name, matrices in self._matrices.items()},
             **{name: tensor.data_ptr() for name, tensor in tensors.items()},

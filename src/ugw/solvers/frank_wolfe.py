@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord, take
+from .._utils.pytree import BatchRecord, clone, put_, take
+from ..problems.config import PROBLEM_CONFIG
 from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
@@ -105,8 +106,8 @@ def take_compiled_step(steps: CompiledSteps, iterate: Iterate) -> tuple[Iterate,
 def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]:
     """Return the plan, its L1 change and duality gap after one Frank–Wolfe step, and the step's status and numbers.
 
-    The step length minimizes the objective on the segment exactly. From a plan that no linear step improves, the step
-    is the best swap of two pairs; it has converged if no swap lowers the objective.
+    The step length minimizes the objective on the segment exactly. A plan that no linear step improves is improved by
+    swaps of two pairs, and has converged if no swap lowers the objective.
     """
     problem, state = context.problem, iterate.state
     direction = problem.linear_minimizer(state) - state.unit_plan
@@ -115,35 +116,35 @@ def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]
     # The minimum of slope·t + curvature·t² on [0, 1]; at t = 1 where the function is concave.
     is_convex = segment.curvature > 0
     interior = (-segment.slope / (2.0 * torch.where(is_convex, segment.curvature, 1.0))).clamp(0.0, 1.0)
-    t = torch.where(is_convex, interior, 1.0)
-    stationary = (~(gap > context.tol)).nonzero()[:, 0]
-    if len(stationary):
-        least = (context.tol * context.gap_scale)[stationary]
-        swap, lowers = take(problem, stationary).best_swap(take(state, stationary), least)
-        t = t.index_copy(0, stationary, lowers.to(t.dtype))
-        if bool(lowers.any()):
-            segment = problem.segment(state, direction.index_copy(0, stationary, swap))
-    new = segment.move(state, t)
-    change = t * segment.direction.abs().sum(dim=(1, 2), dtype=torch.float64)
+    is_stationary = ~(gap > context.tol)
+    t = torch.where(is_stationary, 0.0, torch.where(is_convex, interior, 1.0))
+    new, swaps = segment.move(state, t), torch.zeros_like(is_stationary)
+    items = is_stationary.nonzero()[:, 0]
+    if len(items):
+        least = (context.tol * context.gap_scale)[items]
+        swapped, swaps[items] = descend_by_swaps(take(problem, items), take(new, items), least)
+        new = clone(new)
+        put_(new, items, swapped)
+    change = (new.unit_plan - state.unit_plan).abs().sum(dim=(1, 2), dtype=torch.float64)
     converged = torch.where(new.is_collapsed, int(Status.COLLAPSED), int(Status.CONVERGED))
-    status = torch.where(t == 0, converged, int(Status.RUNNING))
+    status = torch.where((t == 0) & ~swaps, converged, int(Status.RUNNING))
     step = Step(new, change, gap, problem.objective(new).total, status)
     return Iterate(new, change, gap), _report(step)
 
 
-def descend_by_swaps(problem: Any, plans: Tensor, min_decrease: Tensor, max_swaps: int) -> tuple[Tensor, Tensor]:
-    """Return plans (B, n, m) after at most `max_swaps` swaps, the best one each time, and their objectives (B,).
+def descend_by_swaps(problem: Any, state: Any, min_decrease: Tensor) -> tuple[Any, Tensor]:
+    """Return the state after at most `max_swaps` swaps, the best one each time, and (B,) bool: was there any?
 
-    plans: (B, n, m), that satisfy the constraints, in units of sqrt(m(a) m(b)), as the returned ones; min_decrease:
-    (B,), by which a swap must lower the objective.
+    min_decrease: (B,), by which a swap must lower the objective.
     """
-    state = problem.state_of_plan(plans)
-    for _ in range(max_swaps):
+    is_swapped = torch.zeros_like(min_decrease, dtype=torch.bool)
+    for _ in range(PROBLEM_CONFIG.max_swaps):
         direction, lowers = problem.best_swap(state, min_decrease)
         if not bool(lowers.any()):
             break
         state = problem.segment(state, direction).move(state, lowers.double())
-    return state.unit_plan, problem.objective(state).total
+        is_swapped |= lowers
+    return state, is_swapped
 
 
 def _report(step: Step) -> loop.Report:

@@ -231,10 +231,10 @@ struct Rows {
     std::int64_t item, row;
 };
 
-enum FrankWolfeTask { WRITE_COSTS, MAKE_STEP, SWAP_FROM_VERTICES };
+enum FrankWolfeTask { WRITE_COSTS, MAKE_STEP, SWAP };
 
 // The arguments of one call for a batch of plans: it writes the costs of their linear programs, or, once these are solved,
-// makes a step, or makes vertices and lowers their objectives by swaps. `items` has the problem of each plan.
+// makes a step, or lowers the objectives of plans by swaps. `items` has the problem of each plan.
 struct FrankWolfeRun {
     std::int64_t batch, n_threads;
     std::int64_t n, m;  // of the arrays of plans
@@ -254,10 +254,10 @@ struct FrankWolfeRun {
     double *new_plan, *new_local_cost;  // (batch, n, m), written by a step
     double* numbers;                // (6, batch): mass, distortion, linear, change, gap, objective; written by a step
     std::int64_t* status;           // (batch,), written by a step
-    // Vertices: the weights of each problem, in units of plans, and the orders of the points for each plan. They are
-    // written to new_plan, their objectives to the last row of `numbers`.
-    std::int64_t max_swaps;
+    std::int64_t max_swaps;         // of one plan in one call
     double min_share;               // `ProblemConfig.min_vertex_share`
+    // SWAP without `plan` makes vertices: the weights of each problem, in units of plans, and the orders of the points for
+    // each plan. Plans after swaps are written to new_plan, their objectives to the last row of `numbers`.
     const double *a, *b;            // (items, n), (items, m)
     const std::int64_t *row_orders, *col_orders;  // (batch, n), (batch, m)
 };

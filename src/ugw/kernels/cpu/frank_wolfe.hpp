@@ -38,11 +38,11 @@ static FrankWolfePlan read_plan(const FrankWolfeRun& run, std::int64_t k, Arena&
     p.dx = matrix_of_item(run.dx, item);
     p.dy = matrix_of_item(run.dy, item);
     p.cost = matrix_of_item(run.cost, item);
-    if (run.task == SWAP_FROM_VERTICES) {
-        p.plan = arena.take_matrix(p.n, p.m);
+    p.plan = run.plan == nullptr ? arena.take_matrix(p.n, p.m)
+                                 : pad_rows(run.plan + k * run.n * run.m, p.n, p.m, run.m, arena);
+    if (run.task == SWAP) {
         p.local_cost = arena.take_matrix(p.n, p.m);
     } else {
-        p.plan = pad_rows(run.plan + k * run.n * run.m, p.n, p.m, run.m, arena);
         p.local_cost = pad_rows(run.local_cost + k * run.n * run.m, p.n, p.m, run.m, arena);
         p.mass = run.mass[k];
         p.linear = run.linear[k];
@@ -117,24 +117,17 @@ struct FrankWolfeSegment {
 struct FrankWolfeMemory {
     Matrix gradient, direction, local_direction, product;
     double *row_sums, *col_sums, *row_squares, *col_squares;
-    // Of `best_swap`: the transposed gradient; for each entry of the plan its mass, its gradient and the diagonal
-    // distances of its points; and the changes of the objective by swaps with one entry.
-    Matrix transposed;
-    double *masses, *gradients, *diagonals_x, *diagonals_y, *changes;
-    int *entry_rows, *entry_cols;
+    SwapEntries entries;
 
     void take(int n, int m, Arena& arena) {
         for (Matrix* matrix : {&gradient, &direction, &local_direction, &product}) *matrix = arena.take_matrix(n, m);
         for (double** sums : {&row_sums, &row_squares}) *sums = arena.take(pad(n));
         for (double** sums : {&col_sums, &col_squares}) *sums = arena.take(pad(m));
-        transposed = arena.take_matrix(m, n);
-        for (double** values : {&masses, &gradients, &diagonals_x, &diagonals_y, &changes})
-            *values = arena.take(pad(2 * (n + m)));
-        for (int** places : {&entry_rows, &entry_cols}) *places = reinterpret_cast<int*>(arena.take(pad(2 * (n + m))));
+        entries.take(n, m, arena);
     }
     // Doubles for an item with its plan and local cost.
     static std::size_t size(int n, int m) {
-        return 6 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n) + 2 * (pad(n) + pad(m)) + 7 * pad(2 * (n + m));
+        return 6 * std::size_t(n) * pad(m) + 2 * (pad(n) + pad(m)) + SwapEntries::memory(n, m);
     }
 };
 
@@ -192,96 +185,6 @@ static FrankWolfeSegment segment_to_vertex(const FrankWolfeRun& run, const Frank
     return compute_segment(p, memory);
 }
 
-// Two entries of a plan whose masses are exchanged, how much, and the change of the objective; amount 0 for none.
-struct Swap {
-    int row_1, col_1, row_2, col_2;
-    double amount, change;
-};
-
-// List the first 2 (n + m) entries of a plan of positive mass; the arrays are padded with entries of mass 0.
-static int list_entries(const FrankWolfePlan& p, FrankWolfeMemory& memory) {
-    int count = 0;
-    for (int i = 0; i < p.n; ++i)
-        for (int j = 0; j < p.m && count < 2 * (p.n + p.m); ++j)
-            if (p.plan.row(i)[j] > 0.0) {
-                memory.entry_rows[count] = i;
-                memory.entry_cols[count] = j;
-                memory.masses[count] = p.plan.row(i)[j];
-                memory.gradients[count] = memory.gradient.row(i)[j];
-                memory.diagonals_x[count] = p.dx.row(i)[i];
-                memory.diagonals_y[count++] = p.dy.row(j)[j];
-            }
-    for (int e = count; e < pad(count); ++e) {
-        memory.entry_rows[e] = memory.entry_cols[e] = 0;
-        memory.masses[e] = memory.gradients[e] = memory.diagonals_x[e] = memory.diagonals_y[e] = 0.0;
-    }
-    return count;
-}
-
-// Write the changes of the objective by swaps of entry e with the entries from `first` on, a multiple of PADDING, to
-// memory.changes, and return the least.
-static double swap_changes(const FrankWolfePlan& p, int e, int first, int count, FrankWolfeMemory& memory) {
-    const int i = memory.entry_rows[e], j = memory.entry_cols[e];
-    const double *dx = p.dx.row(i), *dy = p.dy.row(j), *row = memory.gradient.row(i), *col = memory.transposed.row(j);
-    const double mass = memory.masses[e], gradient = memory.gradients[e], dxi = dx[i], dyj = dy[j];
-    const int *rows = memory.entry_rows, *cols = memory.entry_cols;
-    const double *masses = memory.masses, *gradients = memory.gradients;
-    const double *diagonals_x = memory.diagonals_x, *diagonals_y = memory.diagonals_y;
-    double* __restrict changes = memory.changes;
-    for (int f = first; f < pad(count); ++f) {
-        const double moved = masses[f] < mass ? masses[f] : mass;
-        const double second_x = dxi + diagonals_x[f] - 2.0 * dx[rows[f]];
-        const double second_y = dyj + diagonals_y[f] - 2.0 * dy[cols[f]];
-        const double slope = row[cols[f]] + col[rows[f]] - gradient - gradients[f];
-        changes[f] = moved * (slope - 2.0 * moved * second_x * second_y);
-    }
-    Vec least = load(changes + first);
-    for (int f = first + LANES; f < pad(count); f += LANES) least = min(load(changes + f), least);
-    return -max_lanes(-least);
-}
-
-// `best_swap` in problems/partial/swaps.py, which has the definition, for the gradient in the memory.
-static Swap best_swap(const FrankWolfeRun& run, const FrankWolfePlan& p, double min_decrease, FrankWolfeMemory& memory) {
-    const int count = list_entries(p, memory);
-    double lowest_level = 0.0, lowest_change = 0.0;
-    int best_e = 0, best_f = 0;
-    for (int e = 0; e + 1 < count; ++e) {
-        // Of changes that differ by less than a level, the first is the lowest.
-        const double least = swap_changes(p, e, (e + 1) / PADDING * PADDING, count, memory);
-        if (!(least < lowest_change)) continue;
-        for (int f = e + 1; f < count; ++f) {
-            if (!(memory.changes[f] < lowest_change)) continue;
-            const double level = std::nearbyint(memory.changes[f] / min_decrease * run.swap_levels);
-            if (level < lowest_level) {
-                lowest_level = level;
-                lowest_change = memory.changes[f];
-                best_e = e;
-                best_f = f;
-            }
-        }
-    }
-    if (!(lowest_change < -min_decrease)) return {0, 0, 0, 0, 0.0, 0.0};
-    const double moved = std::min(memory.masses[best_e], memory.masses[best_f]);
-    return {memory.entry_rows[best_e], memory.entry_cols[best_e], memory.entry_rows[best_f], memory.entry_cols[best_f],
-            moved, lowest_change};
-}
-
-// The segment along a swap: d = −amount·(e_i − e_k)(e_j − e_l)ᵀ, so that Dx·d·Dy is a product of two vectors.
-static FrankWolfeSegment segment_of_swap(const FrankWolfePlan& p, const Swap& swap, FrankWolfeMemory& memory) {
-    for (int i = 0; i < p.n; ++i) std::fill(memory.direction.row(i), memory.direction.row(i) + pad(p.m), 0.0);
-    memory.direction.row(swap.row_1)[swap.col_1] -= swap.amount;
-    memory.direction.row(swap.row_2)[swap.col_2] -= swap.amount;
-    memory.direction.row(swap.row_1)[swap.col_2] += swap.amount;
-    memory.direction.row(swap.row_2)[swap.col_1] += swap.amount;
-    const double *row_1 = p.dy.row(swap.col_1), *row_2 = p.dy.row(swap.col_2);
-    for (int i = 0; i < p.n; ++i) {
-        const double factor = -swap.amount * (p.dx.row(i)[swap.row_1] - p.dx.row(i)[swap.row_2]);
-        for (int j = 0; j < pad(p.m); j += LANES)
-            store(memory.product.row(i) + j, factor * (load(row_1 + j) - load(row_2 + j)));
-    }
-    return compute_segment(p, memory);
-}
-
 // The minimum of slope·t + curvature·t² on [0, 1]; at t = 1 where it is concave.
 static double best_step(const FrankWolfeSegment& segment) {
     if (!(segment.curvature > 0.0)) return 1.0;
@@ -296,51 +199,76 @@ static double objective_of(const FrankWolfeParameters& constants, double mass, d
     return unit * unit * distortion + constants.alpha * unit * linear + penalty;
 }
 
-// Make the step of one plan and write the state after it.
+// Lower the objective at a plan by swaps, and return its change divided by mass_unit². The gradient in the memory becomes
+// that at the new plan.
+static double descend_by_swaps(const FrankWolfeRun& run, const FrankWolfePlan& p, FrankWolfeMemory& memory) {
+    const FrankWolfeParameters& constants = *p.parameters;
+    compute_gradient(p, memory.gradient);
+    SwapEntries& entries = memory.entries;
+    entries.dx = p.dx;
+    entries.dy = p.dy;
+    entries.plan = p.plan;
+    entries.gradient = memory.gradient;
+    entries.min_mass = run.min_share * p.mass;
+    entries.list_entries();
+    const double min_decrease = constants.tol * constants.gap_scale / (constants.mass_unit * constants.mass_unit);
+    return entries.descend(min_decrease, run.swap_levels, run.max_swaps);
+}
+
+// The inverse of `compute_gradient`.
+static void local_cost_of_gradient(const FrankWolfePlan& p, Matrix gradient) {
+    const double shift = 2.0 * p.parameters->total_penalty * p.mass;
+    const double share = p.parameters->alpha / p.parameters->mass_unit;
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < pad(p.m); j += LANES) {
+            Vec entry = load(gradient.row(i) + j) + shift;
+            if (p.cost.data != nullptr) entry -= share * load(p.cost.row(i) + j);
+            store(p.local_cost.row(i) + j, 0.5 * entry);
+        }
+}
+
+// Write a matrix (n, m) of an item to the array of the batch, with zeros where the item has no points.
+static void write_matrix(const FrankWolfeRun& run, const FrankWolfePlan& p, Matrix matrix, double* target) {
+    std::fill(target, target + run.n * run.m, 0.0);
+    for (int i = 0; i < p.n; ++i) std::memcpy(target + i * run.m, matrix.row(i), sizeof(double) * p.m);
+}
+
+// Make the step of one plan and write the state after it: `take_step` in solvers/frank_wolfe.py.
 static void make_frank_wolfe_step(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
     arena.reset();
-    const FrankWolfePlan p = read_plan(run, k, arena);
+    FrankWolfePlan p = read_plan(run, k, arena);
     const FrankWolfeParameters& constants = *p.parameters;
     FrankWolfeMemory memory;
     memory.take(p.n, p.m, arena);
-    FrankWolfeSegment segment = segment_to_vertex(run, p, memory);
+    const FrankWolfeSegment segment = segment_to_vertex(run, p, memory);
     const double gap = (segment.slope > 0.0 ? 0.0 : -segment.slope) / constants.gap_scale;
-    double t = best_step(segment);
-    if (!(gap > constants.tol)) {
-        const double min_decrease = constants.tol * constants.gap_scale / (constants.mass_unit * constants.mass_unit);
-        compute_gradient(p, memory.gradient);
-        transpose(memory.gradient, p.n, p.m, memory.transposed);
-        const Swap swap = best_swap(run, p, min_decrease, memory);
-        t = swap.amount > 0.0 ? 1.0 : 0.0;
-        if (t > 0.0) segment = segment_of_swap(p, swap, memory);
-    }
-    double *plan = run.new_plan + k * run.n * run.m, *local_cost = run.new_local_cost + k * run.n * run.m;
-    Vec distortion = {};
-    for (int i = 0; i < p.n; ++i) {
-        double *plan_row = p.plan.row(i), *cost_row = p.local_cost.row(i);
+    const double t = gap > constants.tol ? best_step(segment) : 0.0;
+    for (int i = 0; i < p.n; ++i)
         for (int j = 0; j < pad(p.m); j += LANES) {
-            const Vec moved = load(plan_row + j) + t * load(memory.direction.row(i) + j);
-            const Vec cost = load(cost_row + j) + t * load(memory.local_direction.row(i) + j);
-            distortion += moved * cost;
-            store(plan_row + j, moved);
-            store(cost_row + j, cost);
+            store(p.plan.row(i) + j, load(p.plan.row(i) + j) + t * load(memory.direction.row(i) + j));
+            store(p.local_cost.row(i) + j, load(p.local_cost.row(i) + j) + t * load(memory.local_direction.row(i) + j));
         }
-        std::memcpy(plan + i * run.m, plan_row, sizeof(double) * p.m);
-        std::memcpy(local_cost + i * run.m, cost_row, sizeof(double) * p.m);
-        std::fill(plan + i * run.m + p.m, plan + (i + 1) * run.m, 0.0);
-        std::fill(local_cost + i * run.m + p.m, local_cost + (i + 1) * run.m, 0.0);
+    p.mass += t * segment.mass;
+    p.linear += t * segment.linear;
+    const double swapped = t == 0.0 ? descend_by_swaps(run, p, memory) : 0.0;
+    if (swapped < 0.0) {
+        local_cost_of_gradient(p, memory.gradient);
+        if (p.cost.data != nullptr) p.linear = dot(p.cost, p.plan, p.n, p.m);
     }
-    std::fill(plan + p.n * run.m, plan + run.n * run.m, 0.0);
-    std::fill(local_cost + p.n * run.m, local_cost + run.n * run.m, 0.0);
-    const double mass = p.mass + t * segment.mass, linear = p.linear + t * segment.linear;
-    const double distorted = sum_lanes(distortion);
-    run.numbers[0 * run.batch + k] = mass;
-    run.numbers[1 * run.batch + k] = distorted;
-    run.numbers[2 * run.batch + k] = linear;
-    run.numbers[3 * run.batch + k] = t * segment.size;
+    const double distortion = dot(p.local_cost, p.plan, p.n, p.m);
+    double change = 0.0;
+    for (int i = 0; i < p.n; ++i)
+        for (int j = 0; j < p.m; ++j) change += std::abs(p.plan.row(i)[j] - run.plan[(k * run.n + i) * run.m + j]);
+    write_matrix(run, p, p.plan, run.new_plan + k * run.n * run.m);
+    write_matrix(run, p, p.local_cost, run.new_local_cost + k * run.n * run.m);
+    run.numbers[0 * run.batch + k] = p.mass;
+    run.numbers[1 * run.batch + k] = distortion;
+    run.numbers[2 * run.batch + k] = p.linear;
+    run.numbers[3 * run.batch + k] = change;
     run.numbers[4 * run.batch + k] = gap;
-    run.numbers[5 * run.batch + k] = objective_of(constants, mass, distorted, linear);
-    run.status[k] = t != 0.0 ? run.running : (mass < constants.min_mass ? run.collapsed : run.converged);
+    run.numbers[5 * run.batch + k] = objective_of(constants, p.mass, distortion, p.linear);
+    const bool has_ended = t == 0.0 && !(swapped < 0.0);
+    run.status[k] = !has_ended ? run.running : (p.mass < constants.min_mass ? run.collapsed : run.converged);
 }
 
 // The vertex of the north-west corner rule for one order of the rows and the columns, `north_west_corner` in
@@ -374,54 +302,28 @@ static void make_vertex(const FrankWolfeRun& run, std::int64_t k, Matrix plan, i
     }
 }
 
-// matrix += factor·(u − v)(s − t)ᵀ.
-static void add_product(
-    const double* u, const double* v, int rows, const double* s, const double* t, int cols, double factor, Matrix matrix
-) {
-    for (int i = 0; i < rows; ++i) {
-        const double share = factor * (u[i] - v[i]);
-        for (int j = 0; j < pad(cols); j += LANES)
-            store(matrix.row(i) + j, load(matrix.row(i) + j) + share * (load(s + j) - load(t + j)));
-    }
-}
-
-// Make a vertex, swap two pairs as long as that lowers the objective, and write plan and objective.
-static void swap_from_vertex(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
+// Lower the objective at a given plan, or at a vertex of the north-west corner rule, by swaps; write plan and objective.
+static void swap_plan(const FrankWolfeRun& run, std::int64_t k, Arena& arena) {
     arena.reset();
     FrankWolfePlan p = read_plan(run, k, arena);
     const FrankWolfeParameters& constants = *p.parameters;
     FrankWolfeMemory memory;
     memory.take(p.n, p.m, arena);
-    make_vertex(run, k, p.plan, p.n);
+    if (run.row_orders != nullptr) make_vertex(run, k, p.plan, p.n);
     copy(p.plan, p.n, p.m, memory.direction);
     for (int i = 0; i < p.n; ++i) std::fill(p.local_cost.row(i), p.local_cost.row(i) + pad(p.m), 0.0);
     multiply(p.plan, p.n, p.m, p.dy, p.m, memory.local_direction);
     multiply(p.dx, p.n, p.n, memory.local_direction, p.m, memory.product);
-    FrankWolfeSegment segment = compute_segment(p, memory);  // from the empty plan: its local cost is that of the vertex
+    // The segment from the empty plan: its local cost is that of the plan.
+    const FrankWolfeSegment segment = compute_segment(p, memory);
     p.mass = segment.mass;
     p.linear = segment.linear;
     p.local_cost = memory.local_direction;
-    const double unit = constants.mass_unit, min_decrease = constants.tol * constants.gap_scale / (unit * unit);
-    double objective = objective_of(constants, p.mass, dot(p.local_cost, p.plan, p.n, p.m), p.linear);
-    compute_gradient(p, memory.gradient);
-    transpose(memory.gradient, p.n, p.m, memory.transposed);
-    for (std::int64_t step = 0; step < run.max_swaps; ++step) {
-        const Swap swap = best_swap(run, p, min_decrease, memory);
-        if (!(swap.amount > 0.0)) break;
-        objective += unit * unit * swap.change;
-        p.plan.row(swap.row_1)[swap.col_1] -= swap.amount;
-        p.plan.row(swap.row_2)[swap.col_2] -= swap.amount;
-        p.plan.row(swap.row_1)[swap.col_2] += swap.amount;
-        p.plan.row(swap.row_2)[swap.col_1] += swap.amount;
-        add_product(p.dx.row(swap.row_1), p.dx.row(swap.row_2), p.n, p.dy.row(swap.col_1), p.dy.row(swap.col_2), p.m,
-                    4.0 * swap.amount, memory.gradient);
-        add_product(p.dy.row(swap.col_1), p.dy.row(swap.col_2), p.m, p.dx.row(swap.row_1), p.dx.row(swap.row_2), p.n,
-                    4.0 * swap.amount, memory.transposed);
-    }
-    double* plan = run.new_plan + k * run.n * run.m;
-    std::fill(plan, plan + run.n * run.m, 0.0);
-    for (int i = 0; i < p.n; ++i) std::memcpy(plan + i * run.m, p.plan.row(i), sizeof(double) * p.m);
-    run.numbers[5 * run.batch + k] = objective;
+    const double unit = constants.mass_unit;
+    const double before = objective_of(constants, p.mass, dot(p.local_cost, p.plan, p.n, p.m), p.linear);
+    const double change = descend_by_swaps(run, p, memory);
+    write_matrix(run, p, p.plan, run.new_plan + k * run.n * run.m);
+    run.numbers[5 * run.batch + k] = before + unit * unit * change;
 }
 
 // Write the cost of the linear program at one plan.
@@ -444,8 +346,8 @@ static void run_frank_wolfe(const FrankWolfeRun& run, std::atomic<std::int64_t>&
     for (std::int64_t k = next++; k < run.batch; k = next++) {
         if (run.task == MAKE_STEP)
             make_frank_wolfe_step(run, k, arena);
-        else if (run.task == SWAP_FROM_VERTICES)
-            swap_from_vertex(run, k, arena);
+        else if (run.task == SWAP)
+            swap_plan(run, k, arena);
         else
             write_frank_wolfe_cost(run, k, arena);
     }

@@ -15,6 +15,7 @@ namespace UGW_NAMESPACE {
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
 #include "search.hpp"
+#include "swaps.hpp"
 #include "frank_wolfe.hpp"
 
 void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {

@@ -151,7 +151,7 @@ class FrankWolfeTask(IntEnum):
 
     WRITE_COSTS = 0
     MAKE_STEP = 1
-    SWAP_FROM_VERTICES = 2
+    SWAP = 2
 
 
 class FrankWolfeRun(ctypes.Structure):

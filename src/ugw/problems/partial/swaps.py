@@ -53,7 +53,8 @@ def _positive_entries(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     K is the largest number of positive entries of an item, at most 2 (n + m); items with fewer have some of mass 0 too.
     """
     n, m = plan.shape[1:]
-    is_positive = (plan > 0).flatten(1)
+    min_mass = PROBLEM_CONFIG.min_vertex_share * plan.sum(dim=(1, 2), keepdim=True)
+    is_positive = (plan > min_mass).flatten(1)
     count = min(max(1, int(is_positive.sum(1).max())), 2 * (n + m))
     index = (~is_positive).to(torch.int8).argsort(dim=1, stable=True)[:, :count]
     return index // m, index % m, plan.flatten(1).gather(1, index)
