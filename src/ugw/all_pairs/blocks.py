@@ -70,9 +70,10 @@ def tile_pairs(
     limits: BlockLimits,
     is_wanted: Callable[[int, int], bool] | None = None,
 ) -> list[Block]:
-    """Return batches of pairs (i, j) that contain once each pair with `is_wanted(i, j)`, all pairs if it is None.
+    """Return blocks within the limits: batches of pairs (i, j), which together hold each wanted pair once and no other.
 
-    row_sizes, col_sizes: points of each space of both lists.
+    A pair is wanted if `is_wanted(i, j)`, or if that is None. row_sizes, col_sizes: numbers of points of the spaces of
+    the first and of the second list.
     """
     blocks = []
     for row_group, col_group in product(group_by_padding(row_sizes), group_by_padding(col_sizes)):

@@ -73,10 +73,10 @@ def solve_conic(
 
 @torch.no_grad()
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
-    """Return the ConicResult (plan between cones, CGW value, status) of a problem; no warning if it did not converge.
+    """Return the ConicResult (plan between cones, CGW value, status) of a conic problem; no warning if not converged.
 
-    surrogate: the UGW problem of the same spaces, from whose plans this solve starts; init: name of an initial plan, or
-    a plan.
+    surrogate: the UGW problem of the same spaces, for which initial plans are made; init: the name of the initial
+    plans, or a plan to start from.
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
@@ -97,9 +97,8 @@ def _solve_items(
 ) -> SolverOutput:
     """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a conic problem; None: all.
 
-    pair: the problem, and the UGW problem of the same spaces, from whose plans this solve starts; strategy: has the
-    function that makes the initial plans for this kind of cone; start: the name of an initial plan, or the plans of
-    these items.
+    pair: the problem, and the UGW problem of the same spaces, for which initial plans are made; strategy: has the
+    function that makes them for this kind of cone; start: the name of the initial plans, or the plans of these items.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
     with count_search_steps(problem, monitor) as search:

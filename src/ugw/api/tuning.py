@@ -91,7 +91,7 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
 
     The share is about exp(−c/rho^k), hence log(−log(share)) a line of slope −k in log rho: k = 1 is the first guess,
     then the line through the last two points is followed. Where it leaves the interval of rho that brackets the share,
-    the middle of the interval is taken. Each rho has its own starts: its best plan may be of another kind.
+    the middle of the interval is taken. Every solve starts from new initial plans, not from the plan of another rho.
     """
     target = math.log(-math.log(kept))
     low, high = torch.full_like(log_rho, -torch.inf), torch.full_like(log_rho, torch.inf)

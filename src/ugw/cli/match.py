@@ -251,9 +251,10 @@ def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Resu
 
 
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
-    """Return the arrays of plan.npz: "plan" (n, m), "source_marginal" (n,) and "target_marginal" (m,).
+    """Return the arrays of plan.npz: "plan" (n, m), its row sums "source_marginal", column sums "target_marginal".
 
-    For a plan too large to store "masses" and "partners" (columns), (n, k), hold the k largest entries of its rows.
+    For a plan too large to store, "masses" and "partners", (n, k), replace "plan": the k largest entries of each row,
+    and their columns.
     """
     marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":

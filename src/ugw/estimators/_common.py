@@ -187,10 +187,10 @@ def resolve_eps(rho: Any, eps: Any, scale: str | None) -> Any:
 def score_candidates(
     estimator: Any, x: Space, y: Space, init: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
-    """Return (rho, eps, score, converged) of each pair of the estimator's lists rho and eps, as `Candidate`.
+    """Return (rho, eps, score, converged) for every rho with every eps of the estimator's lists, as `Candidate`.
 
-    All are solved as one batch between x and y. init: initial plan of all solves, or its name; score: function that
-    returns the score of a result, higher is better.
+    All values of eps with the first rho come first. All are solved as one batch between x and y. init: initial plan of
+    all solves, or its name; score: function that returns the score of a result, higher is better.
     """
     parameters = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
     lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in parameters)

@@ -107,7 +107,10 @@ PAPER = "the paper shows pictures: GW matches the shapes poorly as their masses 
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """Return a picture with one panel for each record, grouped by target; red lines join different classes."""
+    """Return a picture of the matchings, one panel for each record, those with the same share of the ellipse together.
+
+    Lines from some points show their largest plan entries, in red between points of different classes.
+    """
     mixtures = list(dict.fromkeys(record.share for record in records))
     groups = [[record for record in records if record.share == share] for share in mixtures]
     canvas = Figure(figsize=(3.0 * len(records), 4.2))
@@ -125,7 +128,10 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def show(echo: Callable[[str], None]) -> list[Record]:
-    """Solve GW and UGW for each share, `echo` each line of the table when it is ready, and return the results."""
+    """Return the record of GW, then that of UGW, for each of `SHARES`; `echo` lines of their table when ready.
+
+    A share is the fraction of the target's mass that is in its ellipse.
+    """
     echo(HEADER)
     records = run(report=lambda record: echo(record.line))
     echo(LEGEND)

@@ -74,7 +74,7 @@ class Protocol:
 
     @property
     def fingerprint(self) -> str:
-        """Hash (16 hex digits) of all that determines results: this protocol, solver, ugw's version, data checksums."""
+        """Hash (16 hex digits) of what determines results: protocol, solver options, ugw's version, data checksums."""
         parameters = [asdict(self), repr(SOLVER), FLB_RHO, sorted(office.SHA256.items()), ugw.__version__]
         return hashlib.sha256(json.dumps(parameters).encode()).hexdigest()[:16]
 

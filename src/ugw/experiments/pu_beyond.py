@@ -41,9 +41,9 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: 
     results: dict[str, Any] = {"task": task.name}
 
     def store(method: str, plans: np.ndarray, converged: np.ndarray, **extra: Any) -> None:
-        """Set results[method] to accuracies, mean mass, converged fraction and `extra` of plans (folds, n, m).
+        """Set results[method] to a dict: "accuracy" of each fold, mean "mass", fraction "converged", and `extra` as is.
 
-        converged: (folds,) bool.
+        Also calls `advance`. plans: (folds, n, m), which give accuracies and mass; converged: (folds,) bool.
         """
         labels, _ = label_top_scores(plans.sum(axis=1), task.prior)
         numbers = {"mass": float(plans.sum(axis=(1, 2)).mean()), "converged": float(np.mean(converged))}

@@ -123,11 +123,12 @@ class Fold:
 
 
 def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
-    """Return the random draw of a seed: `size` positives, `size` unlabeled images, and which of these are positive.
+    """Return the random draw of a seed: `size` positives, `size` unlabeled images, a bool mask of positives in these.
 
-    Positives are backpacks of the source. The unlabeled images are of the target domain; round(prior·size) of them are
-    backpacks, none of which is among the positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as
-    from `office_caltech10`. The images are those of the paper's code, here in random order, without advantage in ties.
+    Positives are backpacks of the source domain. Unlabeled images are of the target domain; round(prior·size) of them
+    are backpacks, none of which is among the positives. Features are `Domain.reduced`, each scaled to [0, 1] over its
+    domain. The paper's code draws the same images; their order is random here, so that ties of scores favor no class.
+    domains: by key, as from `office_caltech10`.
     """
     from sklearn.model_selection import train_test_split
 

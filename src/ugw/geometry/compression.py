@@ -180,10 +180,10 @@ def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Te
 
 
 def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
-    """Return at most `max_rank` eigenpairs of the doubly centered distances between landmarks, (m,) indices.
+    """Return the eigenpairs of largest |eigenvalue|, at most `max_rank`, of the doubly centered landmark distances.
 
-    The eigenvectors are extended to a sample, the fit points: the landmarks and other points at even steps of `order`,
-    (n,) indices.
+    The eigenvectors are extended to a sample, the fit points: the landmarks, (m,) indices, then other points at even
+    steps of `order`, (n,) indices of all points. Distances are divided by the largest one of the fit points.
     """
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)

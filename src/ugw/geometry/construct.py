@@ -38,8 +38,8 @@ from .stack import stack_metrics
 def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
     """Return the metric with the distances between points (n, d) or (B, n, d), of the kind named by `metric`.
 
-    It is exact if `tol` is None, otherwise of rank at most `max_rank` with errors of at most `tol` times the largest
-    distance. Raises InputError for options that do not fit the metric, and if `max_rank` is too small for `tol`.
+    It is exact if `tol` is None, otherwise of rank at most `max_rank` with measured errors of at most `tol` times the
+    largest distance. Raises InputError for options that do not fit the metric, or if `max_rank` is too small.
     """
     check_metric(metric)
     if metric == "sqeuclidean":

@@ -131,8 +131,8 @@ def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
 def _mixing_coefficients(residual_gram: Tensor, side: Tensor) -> Tensor:
     """Return Anderson's coefficients c (B, 2), which minimize |e + E c| for residual differences E and the residual e.
 
-    residual_gram: (B, 2, 2), EᵀE; side: (B, 2), −Eᵀe. Where both coefficients together are too large, only the last
-    difference is used; NaN where that would step backward.
+    residual_gram: (B, 2, 2), EᵀE, the second column of E is the last difference; side: (B, 2), −Eᵀe. Where |c1| + |c2|
+    is too large, c1 = 0 and c2 is that of the last difference alone, bounded, and NaN unless it is positive.
     """
     cross, damping = residual_gram[:, 0, 1], 1.0 + KERNEL_CONFIG.least_squares_damping
     first_square, last_square = residual_gram[:, 0, 0] * damping, residual_gram[:, 1, 1] * damping

@@ -100,7 +100,7 @@ class GibbsKernel(Protocol):
         ...
 
     def log_domain(self) -> GibbsKernel:
-        """Return the same kernel in a slower form that is accurate for all potentials."""
+        """Return the same kernel in a slower form that is accurate for all potentials; itself if it has this form."""
         ...
 
     def take(self, index: Tensor) -> GibbsKernel:

@@ -118,7 +118,7 @@ class Barycenter(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the `Barycenter` stored in arrays that `to_arrays` made; raise if arrays are missing or do not fit."""
+        """Return the `Barycenter` in arrays that `to_arrays` made; an error if some are missing or of a wrong shape."""
         space = Space(
             metric=DenseMetric(torch.from_numpy(arrays["distances"])),
             weight_tensor=torch.from_numpy(arrays["weights"]),

@@ -104,7 +104,7 @@ class Debiased(BatchedResultBase):
 
     @property
     def converged(self) -> Any:
-        """Whether the status is CONVERGED: a bool, or an array or tensor (B,) of bools."""
+        """Whether all three solves converged and the value is not NEGATIVE (see `status`): a bool, or (B,) bools."""
         converged = self.code_tensor == int(Status.CONVERGED)
         if not self.batched:
             return bool(converged[0])
@@ -136,7 +136,7 @@ class Debiased(BatchedResultBase):
         return [("debiased", values), *((name, repr(getattr(self, name))) for name in _PARTS), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return value, status codes and the arrays of the three results, by name, as `save` writes them."""
+        """Return "value", status "codes" and the arrays of `cross`, `self_x`, `self_y` ("cross.plan", ...), by name."""
         arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.code_tensor)}
         for name in _PARTS:
             arrays |= with_prefix(name, getattr(self, name).to_arrays())

@@ -48,7 +48,8 @@ def partial_value_with_gradient(
 ) -> Tensor:
     """Return the value (B,) of a partial solve, differentiable in x, y, fused and the parameters rho, m and alpha.
 
-    The plan is held fixed. problem: between detached copies of x and y; output: what the solver returned.
+    Gradients are those of the objective with the plan held fixed; for the weights and m they contain the multipliers of
+    the constraints. problem: between detached copies of x and y; output: what the solver returned.
     """
     with torch.no_grad():
         state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])

@@ -136,7 +136,7 @@ class CGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return the CGW value of two spaces or clouds of points, () or (B,), with gradients."""
+        """Return CGW, not its root, of two spaces or point clouds, () or (B,), in the dtype of x, with gradients."""
         x, y = as_space("x", x), as_space("y", y)
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)

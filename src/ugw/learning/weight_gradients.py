@@ -132,9 +132,10 @@ class Side:
         return log_ratio(self.unit_plan.sum(1), self.linear.log_b)
 
     def _row_duals(self, items: Tensor) -> Tensor:
-        """Return the multipliers (B, n) of p1 = a in the linear program that the plan solves if both sides are hard.
+        """Return the multipliers (B, n) of p1 = a, up to a constant, in the program min <cost, p>, p1 = a, p2 = b.
 
-        It has no entropy, eps = 0. items: bool (B,), for which they are computed; the multipliers of others are 0.
+        a and b are scaled to mass 1. items: bool (B,), the items with two hard sides and eps = 0, whose plan solves
+        this program; the multipliers of the others are 0.
         """
         multipliers, linear = torch.zeros_like(self.log_ratio), self.linear
         weights = linear.log_a[items].exp(), linear.log_b[items].exp()

@@ -37,7 +37,10 @@ class SpacePair(ABC):
     log_mass_b: Tensor  # (B,), log of the second total mass, float64
 
     def set_weights(self) -> None:
-        """Set log_a, log_b, log_weights: logs of weights scaled to mass 1; log_mass_a, log_mass_b: of total masses."""
+        """Set log_a (B, n) and log_b (B, m), logs of the weights scaled to mass 1, and log_mass_a, log_mass_b (B,).
+
+        The latter are logs of the total masses. Also sets log_weights (B, n + m): log_a, then log_b, in float64.
+        """
         exact = []
         for side, space in (("a", self.x), ("b", self.y)):
             weights = space.weight_tensor.detach().double()
@@ -183,7 +186,10 @@ class Problem(SpacePair):
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost M or None, `MassRule` for C++ steps; None unless UGW with stored plans and t²."""
+        """Return both metrics, the linear cost M (None if not fused) and the `MassRule`, the input of C++ steps.
+
+        Returns None for all problems except UGW with stored plans and the loss λ(t) = t².
+        """
         return None
 
     def compiled_conic_inputs(self) -> CompiledConicInputs | None:

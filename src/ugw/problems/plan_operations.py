@@ -58,9 +58,9 @@ def l1_distance(plan: Any, other: Any) -> Tensor:
 
 
 def relative_change(state: Any, other: Any) -> Tensor:
-    """Return the L1 distance (B,) of the unit plans of two states plus the difference of their log masses.
+    """Return the L1 distance (B,) of the unit plans of two states plus the absolute difference of their log masses.
 
-    The difference counts as at most 1, and as 0 where the first plan has next to no mass.
+    The difference counts as at most 1, and as 0 where the plan of `state` has next to no mass.
     """
     # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
     masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)

@@ -101,7 +101,10 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return metrics, linear cost M or None, and `MassRule` for C++ steps; None if the loss is not t²."""
+        """Return both metrics, the linear cost M (None if not fused) and the `MassRule`, the input of C++ steps.
+
+        Returns None if the loss is not λ(t) = t².
+        """
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)

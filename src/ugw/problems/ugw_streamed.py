@@ -59,7 +59,7 @@ class PlanMoments:
     def local_cost(self, problem: StreamingUGW) -> BilinearMatrix:
         """Return Σ_i'j' (Dx_ii' − Dy_jj')² P_i'j' for all points i, j of a problem, (B, n, m), not stored as a matrix.
 
-        The points i', j' of P may be others: those of a sample of the spaces of the problem.
+        P is the plan of these moments. Its points i', j' may be others: those of a sample of the problem's spaces.
         """
         c = problem.distance_coefficients(problem.dx) @ self.cross @ problem.distance_coefficients(problem.dy)
         left, right = problem.left, problem.right

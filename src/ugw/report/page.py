@@ -93,8 +93,8 @@ def _fill_template(
 ) -> str:
     """Return the HTML of the whole page.
 
-    data: points, matches and values of the page by name, to which names and "converged" are added here; facts: further
-    lines of the table; script: the JavaScript of Plotly.
+    data: points, matches and values of the page by name; "names" (of both spaces) and "converged" are added to it in
+    place; facts: further lines of the table; script: the JavaScript of Plotly.
     """
     names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}

@@ -102,11 +102,10 @@ def with_parameters(
 
 
 def item_parameters(parameters: dict[str, Any], index: int, size: tuple[int, int]) -> dict[str, Any]:
-    """Return the parameters of item `index` of a batch, as its own solve has them.
+    """Return the parameters of item `index` of a batch, as its own solve has them, without the entry "per_item".
 
-    The parameters named in "per_item" and the alpha of a fused term are numbers, and the shape of a linear cost is that
-    of the item, without padding. parameters: of the batch, in which numbers are lists (B,), or pairs of such lists, one
-    for each side; size: (n, m) of the item.
+    Lists (B,) of the parameters named in "per_item" and of a fused alpha are replaced by the item's value, pairs of
+    such lists (one for each side) by a list of two values, and the shape of a linear cost by `size`, the item's (n, m).
     """
     item = {name: value for name, value in parameters.items() if name != "per_item"}
     for name in parameters.get("per_item", ()):

@@ -54,9 +54,10 @@ class ProximalSchedule:
         return schedule
 
     def bounds(self, eps: Tensor, scale: Tensor, min_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the entropy of the first step, that of the last steps, and the largest allowed entropy, (B,) each.
+        """Return the entropy of the first step, that of the last steps, and the limit of later increases, (B,) each.
 
-        eps: (B,), of the problem; scale: (B,), of its cost; min_entropy: (B,), below which rounding dominates.
+        The eps of the problem is included; where it is large, first and last entropy are eps, without a proximal term.
+        eps: (B,); scale: (B,), of the problem's cost; min_entropy: (B,), below which rounding dominates.
         """
         largest = SOLVER_CONFIG.max_proximal_share * scale
         # An eps that was given as exactly this share is not below it, however both are rounded.

@@ -201,7 +201,11 @@ class StepGraph:
         return cache.measure_capture(self._device, lambda: self._capture(make_step, requested_rounds))
 
     def _capture(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> None:
-        """Capture two graphs: of the step, and of copying its result to where the next step starts."""
+        """Capture one graph of the step, one that copies the new state to the step's input; set the step's outputs.
+
+        These are `new`, the new state, `_report` and the tensor (3,) `_signals`. make_step: returns state and report;
+        requested_rounds: returns the rounds of inner iterations that the next step needs, for the signals.
+        """
         self._step_graph, self._copy_graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._step_graph):
             new, self._report = make_step()

@@ -241,9 +241,10 @@ def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 
 
 def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for any V, computed on the tensor cores.
+    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V) float32, for any V, computed on the tensor cores.
 
-    rows: (B, n, K) and cols: (B, m', K), vectors from `pack`, m' ≥ m a whole number of blocks; values: (B, m, V).
+    rows: (B, n, K) and cols: (B, m', K), vectors from `pack`, m' ≥ m a whole number of blocks; values: (B, m, V), which
+    count as 0 for j ≥ m.
     """
     batch, n = rows.shape[:2]
     width, block = values.shape[2], TRITON_CONFIG.streaming_block

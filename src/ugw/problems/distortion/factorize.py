@@ -41,9 +41,10 @@ class LossFactors:
         return self.error <= self.tolerance
 
     def truncate(self, share: float) -> LossFactors:
-        """Return the factors without their last terms, which have at most this share of Σ_r |φ_r|²; one term is kept.
+        """Return the factors without the last terms that together have at most `share` of Σ_r |φ_r|²; one is kept.
 
-        |φ_r|² is the sum of the squared coefficients of the factor φ_r. `error` stays that of all terms.
+        |φ_r|² is the sum of the squared coefficients of the factor φ_r. `error` is not changed: the error of what is
+        left out is not added.
         """
         sizes = self.coefficients.square().sum(0)
         rests = sizes.flip(0).cumsum(0).flip(0)  # of the terms from r on

@@ -144,7 +144,7 @@ class PartialProblem(SpacePair):
 
     @property
     def total_penalty(self) -> Tensor:
-        """rho1 + rho2, (B,), or 0 where the mass of a plan is fixed (Mass).
+        """rho1 + rho2, (B,), zeros if the mass of a plan is fixed (Mass).
 
         It is minus the derivative of the marginal penalties of TV: in linear problems with respect to the mass m of a
         plan, in GW problems with respect to m².
@@ -206,7 +206,10 @@ class PartialProblem(SpacePair):
         """
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost M or None, and alpha of alpha <M, p>, for C++; None unless GW with loss t²."""
+        """Return both metrics, the linear cost M (None if not fused) and alpha of alpha <M, p>, the input of C++ steps.
+
+        Returns None for all partial problems except GW with the loss λ(t) = t².
+        """
         return None
 
     def gap_scale(self) -> Tensor:

@@ -108,7 +108,10 @@ class PartialGW(PartialProblem):
         return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least, n_points)
 
     def compiled_inputs(self) -> PartialCompiledInputs | None:
-        """Return metrics, linear cost M or None, and alpha of alpha <M, p>, for C++; None unless the loss is t²."""
+        """Return both metrics, the linear cost M (None if not fused) and alpha of alpha <M, p>, the input of C++ steps.
+
+        Returns None if the loss is not λ(t) = t².
+        """
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
             return None
