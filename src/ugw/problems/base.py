@@ -143,6 +143,8 @@ class Problem(SpacePair):
     requires_solved_steps: bool = True
     # Must a plan keep its zeros, because mass there could have infinite cost? Then proximal steps do not leave them.
     keeps_zeros: bool = False
+    # Are plans stored, and is the loss t²? Then a step makes the same matrix products whatever the values are.
+    has_stored_squares: bool = False
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
@@ -185,12 +187,8 @@ class Problem(SpacePair):
         linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
-    def compiled_inputs(self) -> CompiledInputs | None:
-        """Return what compiled steps need; None unless plans are stored and the loss is t²."""
-        return None
-
-    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return what compiled steps of a conic problem need; None if the problem is none, or on CUDA."""
+    def compiled_inputs(self) -> CompiledInputs | CompiledConicInputs | None:
+        """Return what compiled steps need, the second record for a conic problem; None if there are no such steps."""
         return None
 
 

@@ -153,7 +153,7 @@ class CGW(Problem):
             self._cached_scale.append(scale)
         return scale
 
-    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
+    def compiled_inputs(self) -> CompiledConicInputs | None:
         """Return what compiled steps need: matrices of the kernel and constants; None if they are not stored."""
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:

@@ -57,6 +57,7 @@ class UGW(Problem):
     mass_rule: MassRule = field(init=False)
     has_linear_local_cost: bool = field(init=False)
     keeps_zeros: bool = field(init=False)
+    has_stored_squares: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.set_weights()
@@ -68,6 +69,7 @@ class UGW(Problem):
         # Where the loss may be infinite, an infinite local cost counts only where the plan has mass.
         object.__setattr__(self, "keeps_zeros", self.distortion_sum.may_be_infinite)
         object.__setattr__(self, "has_linear_local_cost", not self.keeps_zeros)
+        object.__setattr__(self, "has_stored_squares", isinstance(self.distortion_sum, SquaredDistortion))
 
     # -- other problems ------------------------------------------------------------------------------------
 
@@ -99,8 +101,11 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return what compiled steps need: metrics, linear cost and mass rule; None if the loss is not t²."""
-        if not isinstance(self.distortion_sum, SquaredDistortion):
+        """Return what compiled steps need: metrics, linear cost and mass rule; None if the loss is not t².
+
+        Compiled steps compute the whole local cost, so that there are none where it is updated from step to step.
+        """
+        if not self.has_stored_squares or self.distortion_sum.is_incremental:
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 

@@ -18,6 +18,7 @@ from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .compiled_preparation import prepare_on_device
 from .compiled_sinkhorn import fits_compiled_solver
 from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
@@ -113,7 +114,7 @@ class AlternateMin(Solver):
         if phase is not None:
             first = self._run_low_precision(phase, unit_plan, monitor, is_monitored=is_monitored)
         if phase is None or first is None:
-            state, settings = prepare_run(problem, unit_plan, self, is_monitored=is_monitored)
+            state, settings = prepare_on_device(problem, unit_plan, self, is_monitored=is_monitored)
             return settings, _iterate(settings, Iterate.initial(state, settings), self.max_iter, monitor)
         has_begun, previous = first.n_iter > 0, first.state
         unit_plan = where(has_begun, normalize(previous.state.unit_plan.to(unit_plan.dtype)), unit_plan)
@@ -321,8 +322,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
     items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    is_incremental = getattr(iterate.state, "drift", None) is not None
-    may_compile = is_plain and not is_incremental and has_compiled_steps(settings.problem)
+    may_compile = is_plain and has_compiled_steps(settings.problem)
     if not isinstance(max_iter, Tensor) and may_compile:
         return iterate_compiled(settings, iterate, max_iter, monitor)
     rules = loop.Rules(

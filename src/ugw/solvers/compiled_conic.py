@@ -44,16 +44,14 @@ class CompiledConicStates:
             )
         )
 
-    def state(
-        self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
-    ) -> Any:
+    def state(self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, log_mass: Tensor) -> Any:
         """Return the `LiftedState` of the unit plan (B, n, m) after the last step, without its local cost.
 
         initial: the state before the first step; last: plan and local cost before the last step, (B, n, m) each;
-        numbers: (B,) each, by field of the C++ record `PlanNumbers`.
+        log_mass: (B,).
         """
         return replace(
-            self.previous_state(problem, initial, plan, numbers),
+            self.previous_state(problem, initial, plan, log_mass),
             overlap=self._overlaps[:, 0],
             last_plan=last[0],
             last_cost=last[1],
@@ -62,9 +60,9 @@ class CompiledConicStates:
             best_overlaps=self._overlaps[:, 2:],
         )
 
-    def previous_state(self, problem: Any, initial: Any, plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-        """Return a state that is only kept for its plan (B, n, m), with the log mass among the `numbers`."""
-        return replace(initial, unit_plan=plan, w=problem.lift_plan(plan), log_mass=numbers["log_mass"])
+    def previous_state(self, problem: Any, initial: Any, plan: Tensor, log_mass: Tensor) -> Any:
+        """Return a state that is only kept for its plan (B, n, m), with its log mass (B,)."""
+        return replace(initial, unit_plan=plan, w=problem.lift_plan(plan), log_mass=log_mass)
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:

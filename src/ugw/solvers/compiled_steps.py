@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -12,14 +13,16 @@ from torch import Tensor
 from .._utils.size_class import THRESHOLDS, size_class
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
-from ..problems.base import Problem
+from ..problems.base import CompiledConicInputs, CompiledInputs, Problem
 from ..problems.config import PROBLEM_CONFIG
+from ..problems.distortion.config import DISTORTION_CONFIG
+from ..problems.ugw_state import PlanState
 from ..results.records import Status, StepBackend
 from . import loop
 from .compiled_conic import CompiledConicStates, conic_parameters, conic_plan_numbers
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
-from .run_state import ITEM_SETTINGS, Controls, CostHistory, Iterate, RunSettings
+from .run_state import ITEM_SETTINGS, Controls, CostHistory, Iterate, RunSettings, StepOptions
 
 # Columns of the history, `HistoryRow` in common.hpp.
 DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
@@ -31,7 +34,7 @@ def has_compiled_steps(problem: Problem) -> bool:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
         return False
-    return problem.compiled_inputs() is not None or problem.compiled_conic_inputs() is not None
+    return problem.compiled_inputs() is not None
 
 
 def iterate_compiled(
@@ -70,45 +73,50 @@ class _CompiledRun:
     def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
         """Copy the settings and the iterate before the first step into the arrays of the library."""
         self._settings, self._iterate, self._library = settings, iterate, native.load()
-        problem = settings.problem
-        plan = iterate.state.unit_plan
-        self._batch, self._n, self._m = plan.shape
-        self._status = torch.full((self._batch,), int(Status.RUNNING))
-        self._n_iter = torch.zeros_like(self._status)
-        inputs, conic = problem.compiled_inputs(), problem.compiled_conic_inputs()
-        self._conic = None if conic is None else CompiledConicStates(conic, iterate.state, self._library)
+        problem, library = settings.problem, self._library
+        inputs = problem.compiled_inputs()
+        is_conic = isinstance(inputs, CompiledConicInputs)
+        self._conic = CompiledConicStates(inputs, iterate.state, library) if is_conic else None
+        self._batch, self._n, self._m = iterate.state.unit_plan.shape
         sizes = (problem.sizes or ((self._n, self._m),)) if self._conic is None else self._conic.sizes
-        parameters = _parameters(settings, None if inputs is None else inputs.mass_rule)
-        config = config_values(
-            self._library.config_fields,
-            settings.options,
-            samples_rows=settings.samples_rows,
-            is_monitored=settings.is_monitored,
-            max_iter=max_iter,
-        )
+        parameters = _parameters(settings, None if is_conic else inputs.mass_rule)
         # Kept here, because the library holds only their addresses.
         self._inputs = {
-            "config": torch.tensor(config, dtype=torch.float64),
+            "config": config_tensor(
+                library.config_fields,
+                settings.options,
+                samples_rows=settings.samples_rows,
+                is_monitored=settings.is_monitored,
+                max_iter=max_iter,
+            ),
             "sizes": torch.tensor(sizes),
-            "parameters": torch.stack([parameters[name] for name in self._library.parameter_fields], dim=1),
+            "parameters": torch.stack([parameters[name] for name in library.parameter_fields], dim=1),
         }
-        matrices = (None, None, None) if inputs is None else (inputs.dx.dense(), inputs.dy.dense(), inputs.cost)
-        self._matrices = [None if matrix is None else matrix.detach() for matrix in matrices]
+        self._matrices = (None, None, None) if is_conic else stored_matrices(inputs)
         self._weights = problem.log_a, problem.log_b
-        self._numbers = _pack_iterate(iterate, self._library)
-        self._f, self._g = _padded(iterate.f), _padded(iterate.g)
-        self._plans = _padded_three_times(plan)
-        self._outputs = _padded_three_times(iterate.state.local_cost)
-        self._costs = None
-        if iterate.history is not None:
-            self._outputs[:, 2, :, : self._m] = iterate.history.outputs[0]
-            self._costs = _padded_three_times(iterate.controls.cost)
-            self._costs[:, 1, :, : self._m] = iterate.history.inputs[0]
-            self._costs[:, 2, :, : self._m] = iterate.history.inputs[1]
-        if iterate.previous_state is not None:
-            self._plans[:, 2, :, : self._m] = iterate.previous_state.unit_plan
+        self._status, self._n_iter = torch.full((2, self._batch), int(Status.RUNNING)).unbind()
+        self._n_iter.zero_()
+        self._numbers = _pack_iterate(iterate, library)
+        self._f, self._g = (vectors.clone(memory_format=torch.contiguous_format) for vectors in (iterate.f, iterate.g))
+        self._set_matrices(iterate)
         self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)
         self._arguments = self._make_arguments(n_threads)
+
+    def _set_matrices(self, iterate: Iterate) -> None:
+        """Copy plans, local costs and costs of the last steps into padded arrays, (B, 3, n, stride) each."""
+        history, previous = iterate.history, iterate.previous_state
+        shape = 2 if history is None else 3, self._batch, 3, self._n, native.padded_size(self._m)
+        self._padded = torch.zeros(shape, dtype=torch.float64)
+        views = self._padded[..., : self._m].unbind()
+        plans, outputs = views[:2]
+        plans.copy_(iterate.state.unit_plan[:, None])
+        outputs.copy_(iterate.state.local_cost[:, None])
+        if previous is not None:
+            plans[:, 2] = previous.unit_plan
+        if history is not None:
+            outputs[:, 2] = history.outputs[0]
+            views[2].copy_(torch.stack([iterate.controls.cost, *history.inputs], dim=1))
+        self._views = views
 
     def _make_arguments(self, n_threads: int) -> native.Run:
         """Return the arguments of a library call, with `last_step` and the history not yet set."""
@@ -129,11 +137,11 @@ class _CompiledRun:
             g=self._g.data_ptr(),
             f_size=self._f.shape[1],
             g_size=self._g.shape[1],
-            plans=self._plans.data_ptr(),
-            outputs=self._outputs.data_ptr(),
-            inputs=None if self._costs is None else self._costs.data_ptr(),
-            rows=self._plans.shape[2],
-            stride=self._plans.shape[3],
+            plans=self._views[0].data_ptr(),
+            outputs=self._views[1].data_ptr(),
+            inputs=None if len(self._views) == 2 else self._views[2].data_ptr(),
+            rows=self._n,
+            stride=self._padded.shape[-1],
             conic=None if self._conic is None else self._conic.arguments(),
         )
 
@@ -142,9 +150,11 @@ class _CompiledRun:
         if not self._settings.is_monitored:
             self._call(last_step)
             return
-        while bool((self._status == Status.RUNNING).any()) and int(self._n_iter.max()) < last_step:
+        is_running = True
+        while is_running and self._history.shape[1] < last_step:
             self._grow_history(last_step)
-            self._call(min(last_step, self._history.shape[1]))
+            self._call(self._history.shape[1])
+            is_running = int(Status.RUNNING) in self._status.tolist()
 
     def advance_observed(self, last_step: int, monitor: Monitor) -> None:
         """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
@@ -178,46 +188,28 @@ class _CompiledRun:
 
     def outcome(self) -> loop.Outcome:
         """Return the `Outcome` of the run: final iterates, status codes, numbers of steps and history of all items."""
-        trace, table = [], self._history
-        if self._settings.is_monitored:
+        n_steps = 0
+        if self._settings.is_monitored:  # a step that is not finite counts: it has a row of NaN
             n_steps = int((self._n_iter + (self._status == Status.NON_FINITE)).max())
-            table = self._history[:, :n_steps]
-            items = torch.arange(self._batch)
-            trace = [(items, rows) for rows in table.unbind(1)]
-        end = self._unpack()
-        return _CompiledOutcome(end, self._status, self._n_iter, trace, StepBackend.COMPILED, history=table)
+        history = self._history[:, :n_steps]
+        return _CompiledOutcome(self._unpack(), self._status, self._n_iter, [], StepBackend.COMPILED, history=history)
 
     def _unpack(self) -> Iterate:
-        """Return the `Iterate` after the last step of each item, copied from the arrays of the library."""
-        iterate, plan_fields = self._iterate, self._library.plan_fields
+        """Return the `Iterate` after the last step of each item: views of the arrays of the library."""
         columns = self._numbers.unbind(1)
-        n_plan = len(plan_fields)
-        numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan :], strict=True))
-        local_cost = self._select(self._outputs, 0)
-        previous_state, history, cost = None, None, None
-        may_extrapolate = self._settings.may_extrapolate
-        after, before = (dict(zip(plan_fields, columns[start:], strict=False)) for start in (0, n_plan))
-        plan, last_plan = self._select(self._plans, 0), self._select(self._plans, -1)
-        if self._conic is None:
-            state = _replace_plan(iterate.state, plan, after)
-            if iterate.previous_state is not None:
-                previous_state = _replace_plan(iterate.previous_state, last_plan, before)
-        else:
-            problem = self._settings.problem
-            last = last_plan, self._select(self._outputs, -1)
-            state = self._conic.state(problem, iterate.state, last, plan, after)
-            if iterate.previous_state is not None:
-                previous_state = self._conic.previous_state(problem, iterate.previous_state, last_plan, before)
-        state = replace(state, local_cost=local_cost)
-        if self._costs is not None and may_extrapolate is not None:
-            # The library sets the cost of the next step only where one may be extrapolated.
-            cost = torch.where(may_extrapolate[:, None, None], self._select(self._costs, 0), local_cost)
+        n_plan_fields = len(self._library.plan_fields)
+        numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan_fields :], strict=True))
+        plans, outputs, *costs = (views.unbind(1) for views in self._views)
+        state, previous_state = self._states(plans, outputs)
+        history, cost = None, None
+        if costs:
+            cost, last_cost, first_cost = costs[0][0], costs[0][2], costs[0][1]
             history = CostHistory(
-                inputs=(self._select(self._costs, -2), self._select(self._costs, -1)),
-                outputs=(self._select(self._outputs, -1), local_cost),
-                n_steps=numbers.pop("n_steps"),
-                is_long_step=numbers.pop("is_long_step") > 0,
-                had_rejected_long_step=numbers.pop("had_rejected_long_step") > 0,
+                inputs=(first_cost, last_cost),
+                outputs=(outputs[2], outputs[0]),
+                n_steps=numbers["n_steps"],
+                is_long_step=numbers["is_long_step"] > 0,
+                had_rejected_long_step=numbers["had_rejected_long_step"] > 0,
             )
         controls = Controls(
             cost=cost,
@@ -227,46 +219,66 @@ class _CompiledRun:
         return Iterate(
             state=state,
             previous_state=previous_state,
-            f=self._f[:, : self._n],
-            g=self._g[:, : self._m],
+            f=self._f,
+            g=self._g,
             **{name: numbers[name] for name in _RESULTS},
             controls=controls,
             history=history,
         )
 
-    def _select(self, matrices: Tensor, offset: int) -> Tensor:
-        """Return the matrices (B, n, m) of step number n_iter + offset of each item.
+    def _states(self, plans: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        """Return the states of the last plan and, in monitored runs, of the plan before, which has no local cost.
 
-        matrices: (B, 3, rows, stride), those of the last three steps; offset: 0, −1 or −2.
+        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one.
         """
-        position = (self._n_iter + (3 + offset)) % 3
-        taken = matrices[:, int(position[0])] if self._batch == 1 else matrices[torch.arange(self._batch), position]
-        return taken[:, : self._n, : self._m].clone(memory_format=torch.contiguous_format)
+        fields, before = self._library.plan_fields, self._iterate.previous_state
+        width = len(fields)
+        after_numbers, before_numbers = self._numbers[:, :width], self._numbers[:, width : 2 * width]
+        if self._conic is not None:
+            problem, initial = self._settings.problem, self._iterate.state
+            after_masses, before_masses = (
+                numbers[:, fields.index("log_mass")] for numbers in (after_numbers, before_numbers)
+            )
+            state = self._conic.state(problem, initial, (plans[2], outputs[2]), plans[0], after_masses)
+            state = replace(state, local_cost=outputs[0])
+            if before is not None:
+                before = self._conic.previous_state(problem, before, plans[2], before_masses)
+            return state, before
+        min_log_mass = self._iterate.state.min_log_mass
+        if before is not None:
+            before = plan_state(plans[2], None, before_numbers, min_log_mass, fields)
+        return plan_state(plans[0], outputs[0], after_numbers, min_log_mass, fields), before
 
 
-def _padded(vectors: Tensor) -> Tensor:
-    """Return a copy of vectors (B, n) with zeros appended to the padded length of the library."""
-    padded = vectors.new_zeros(len(vectors), native.padded_size(vectors.shape[1]))
-    padded[:, : vectors.shape[1]] = vectors
-    return padded
+def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
+    """Return the distances of both spaces, (n, n) or (B, n, n) each, and the linear cost, without their graphs."""
+    cost = None if inputs.cost is None else inputs.cost.detach()
+    return inputs.dx.dense().detach(), inputs.dy.dense().detach(), cost
 
 
-def _padded_three_times(matrices: Tensor) -> Tensor:
-    """Return three copies of matrices (B, n, m), (B, 3, n, stride), with zeros appended to the rows."""
-    batch, n, m = matrices.shape
-    padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
-    padded[:, :, :, :m] = matrices[:, None]
-    return padded
+@lru_cache(maxsize=SOLVER_CONFIG.max_cached_configs)
+def config_tensor(
+    names: tuple[str, ...], options: StepOptions, *, samples_rows: bool, is_monitored: bool, max_iter: int
+) -> Tensor:
+    """Return the values of `config_values` as a tensor, which must not be changed."""
+    values = config_values(names, options, samples_rows=samples_rows, is_monitored=is_monitored, max_iter=max_iter)
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
-    """Return thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
+    """Return thresholds and options of a run in the order of `names`.
+
+    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`.
+    """
     of_run = {
         "tol": options.tol,
-        "anneal": float("nan") if options.anneal is None else options.anneal,
+        "anneal": math.nan if options.anneal is None else options.anneal,
+        "inner_tol": math.nan if options.inner.tol is None else options.inner.tol,
         "inner_max_iter": options.inner.max_iter,
+        "proximal_first": options.proximal.first,
+        "proximal_last": options.proximal.last,
         "proximal_factor": options.proximal.factor,
         "uses_log_domain": options.inner.method == "log",
         "samples_rows": samples_rows,
@@ -282,7 +294,8 @@ def config_values(
 def thresholds() -> dict[str, Any]:
     """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
     configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
-    return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
+    of_distortion = {"min_relative_mean": DISTORTION_CONFIG.min_relative_mean}
+    return native.merge_values(*map(vars, configs), of_distortion, {status.name: int(status) for status in Status})
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
@@ -357,17 +370,19 @@ def _plan_numbers(state: Any) -> dict[str, Tensor]:
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
 
 
-def _replace_plan(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-    """Return a copy of a `PlanState` with the plan `unit_plan` (B, n, m) and the values that belong to that plan.
+def plan_state(
+    unit_plan: Tensor, local_cost: Tensor | None, numbers: Tensor, min_log_mass: Tensor, names: tuple[str, ...]
+) -> PlanState:
+    """Return the `PlanState` of a unit plan and its local cost, (B, n, m) each, None if it is only kept for its plan.
 
-    numbers: (B,) each, by name: "log_mass", "distortion", "kl_a", "kl_b", "kl_plan", "linear", "reported_log_mass".
+    numbers: (B, fields), the C++ records `PlanNumbers` with the fields `names`; min_log_mass: (B,), as in `PlanState`.
     """
-    return replace(
-        state,
+    columns = dict(zip(names, numbers.unbind(1), strict=True))
+    first = names.index("kl_a")  # followed by kl_b and kl_plan
+    return PlanState(
         unit_plan=unit_plan,
-        log_mass=numbers["log_mass"],
-        distortion=numbers["distortion"],
-        kls=torch.stack([numbers["kl_a"], numbers["kl_b"], numbers["kl_plan"]], dim=1),
-        linear=numbers["linear"],
-        reported_log_mass=numbers["reported_log_mass"],
+        local_cost=local_cost,
+        kls=numbers[:, first : first + 3],
+        min_log_mass=min_log_mass,
+        **{name: columns[name] for name in ("log_mass", "distortion", "linear", "reported_log_mass")},
     )

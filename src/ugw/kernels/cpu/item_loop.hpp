@@ -5,6 +5,16 @@ static bool is_left(const Run& run, std::int64_t i) {
     return run.status[i] == static_cast<std::int64_t>(run.config->RUNNING) && run.n_iter[i] < run.last_step;
 }
 
+// Move the matrices of the last step, `last_step`, to position 0. The cost of the next step is the local cost of the last
+// plan where none is extrapolated.
+static void rotate_steps(const Item& item, std::int64_t last_step) {
+    const std::int64_t size = item.rows * item.stride, shift = (last_step - item.first_step) % 3;
+    if (item.inputs != nullptr && !item.extrapolates())
+        copy(item.output(last_step), item.n, item.m, item.input(last_step));
+    for (double* matrices : {item.plans, item.outputs, item.inputs})
+        if (matrices != nullptr) std::rotate(matrices, matrices + shift * size, matrices + 3 * size);
+}
+
 // Run steps until the item ends, has made the last step of this call, or the time is over.
 static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::steady_clock::time_point deadline) {
     const Config& config = *run.config;
@@ -25,8 +35,9 @@ static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::
             if (status == running && static_cast<double>(k) >= config.max_iter) status = static_cast<int>(config.MAX_ITER);
         }
         run.status[i] = status;
-        if (std::chrono::steady_clock::now() >= deadline) return;
+        if (std::chrono::steady_clock::now() >= deadline) break;
     }
+    rotate_steps(item, run.n_iter[i]);
 }
 
 // Take items from a common counter until none is left or the time is over.

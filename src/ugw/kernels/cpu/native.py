@@ -89,6 +89,29 @@ class Run(ctypes.Structure):
     ]
 
 
+class PrepareRun(ctypes.Structure):
+    """The arguments of `Library.prepare`, with the fields of the C++ record `PrepareRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("config", c_void_p),
+        ("sizes", c_void_p),
+        ("parameters", c_void_p),
+        ("dx", _Strided),
+        ("dy", _Strided),
+        ("cost", _Strided),
+        ("log_a", _Strided),
+        ("log_b", _Strided),
+        ("plans", _Strided),
+        ("states", c_void_p),
+        ("local_costs", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("first_entropies", c_void_p),
+    ]
+
+
 class LinearRun(ctypes.Structure):
     """The arguments of `Library.solve_linear`, with the fields of the C++ record `LinearRun` in common.hpp."""
 
@@ -216,6 +239,11 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
 
+    def prepare(self, arguments: PrepareRun) -> None:
+        """Set the parameters of the runs of a batch and compute the states of their initial plans, in place."""
+        if self.handle.ugw_prepare(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of a compiled step")
+
     def solve_linear(self, arguments: LinearRun) -> None:
         """Solve the linear problems of a batch by Sinkhorn and write the results to the arrays of `arguments`."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
@@ -240,6 +268,7 @@ class Library:
 # The functions of the library and the records of their arguments.
 _RECORDS: dict[str, type[ctypes.Structure]] = {
     "ugw_run": Run,
+    "ugw_prepare": PrepareRun,
     "ugw_solve_linear": LinearRun,
     "ugw_multiply": ProductRun,
     "ugw_search": SearchRun,
