@@ -64,6 +64,8 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
 
     start: the initial plans, or their name, for the items where it is true, None for that of their group.
     """
+    if not bool(condition.any()):
+        return groups
     parts = []
     for items, own_start in groups:
         holds = condition[items]

@@ -194,8 +194,9 @@ class Problem(SpacePair):
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
     """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of mass 1."""
+    is_hard = problem.div_a.is_hard, problem.div_b.is_hard
+    if not is_hard[0].is_cuda and not bool(torch.logical_or(*is_hard).any()):
+        return torch.zeros_like(problem.eps)
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
-    return torch.maximum(
-        torch.where(problem.div_a.is_hard, error_a, 0.0), torch.where(problem.div_b.is_hard, error_b, 0.0)
-    )
+    return torch.maximum(torch.where(is_hard[0], error_a, 0.0), torch.where(is_hard[1], error_b, 0.0))

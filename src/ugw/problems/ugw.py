@@ -109,7 +109,7 @@ class UGW(Problem):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
-    @property
+    @cached_property
     def has_vertex_solutions(self) -> Tensor:
         """(B,) bool: are both marginals hard and eps 0? Solutions are then vertices of the polytope of plans."""
         return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
@@ -273,26 +273,25 @@ class UGW(Problem):
         """
         if not bool((self.eps > 0).any()):
             return None, None
-        log_ma, log_mb = self.log_mass_a, self.log_mass_b
         # A rho so large that eps/rho is lost in rounding counts as hard.
         max_rho = entropy / (PROBLEM_CONFIG.hard_side_rounding * torch.finfo(p.unit_plan.dtype).eps)
-        hard_a, hard_b = self.div_a.rho > max_rho, self.div_b.rho > max_rho
-        rho_a, rho_b = torch.where(hard_a, 0.0, self.div_a.rho), torch.where(hard_b, 0.0, self.div_b.rho)
+        rhos = torch.stack([self.div_a.rho, self.div_b.rho], dim=1)
+        is_hard = rhos > max_rho[:, None]
+        weights = torch.cat([rhos.masked_fill(is_hard, 0.0), self.eps[:, None]], dim=1)
+        references = self.mass_rule.weights.log_references
         # The constants of f and of g where their rho is finite, and the sum of both constants, each over m(q).
-        constant_f = -rho_a * (p.log_mass - log_mass - log_ma)
-        constant_g = -rho_b * (p.log_mass - log_mass - log_mb)
+        constants = weights[:, :2] * (references[:, :2] - (p.log_mass - log_mass)[:, None])
         constant_sum = (
             self._mean_cost(q)
-            + rho_a * (q.kls[:, 0] + q.log_mass - log_ma)
-            + rho_b * (q.kls[:, 1] + q.log_mass - log_mb)
-            + self.eps * (q.kls[:, 2] + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
+            + (weights * (q.kls + (q.log_mass[:, None] - references))).sum(1)
+            + self.eps * (p.log_mass - references[:, 2])
             - entropy * log_mass
         )
         return shift_potentials(
             linear,
-            (constant_f, constant_g),
+            constants.unbind(1),
             constant_sum,
-            is_hard=(hard_a, hard_b),
+            is_hard=is_hard.unbind(1),
             factor=q.log_mass.exp(),
             eps=self.eps,
         ), None

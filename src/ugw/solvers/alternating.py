@@ -18,9 +18,8 @@ from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
-from .compiled_preparation import prepare_on_device
 from .compiled_sinkhorn import fits_compiled_solver
-from .compiled_steps import has_compiled_steps, iterate_compiled
+from .compiled_steps import has_compiled_steps, iterate_compiled, run_compiled
 from .config import SOLVER_CONFIG
 from .extrapolation import next_cost
 from .mixed_precision import LowPrecisionPhase, low_precision_phase
@@ -109,12 +108,15 @@ class AlternateMin(Solver):
         is_monitored: are history, mass and relaxed objective of each step computed?
         """
         unit_plan, first = normalize(init), None
+        is_compiled = has_compiled_steps(problem)
+        if is_compiled and problem.has_stored_squares and type(self.inner) is Sinkhorn:
+            return run_compiled(problem, unit_plan, self, monitor, is_monitored=is_monitored)
         is_short = self.max_iter < SOLVER_CONFIG.min_iter_for_low_precision
-        phase = None if is_short or has_compiled_steps(problem) else low_precision_phase(problem)
+        phase = None if is_short or is_compiled else low_precision_phase(problem)
         if phase is not None:
             first = self._run_low_precision(phase, unit_plan, monitor, is_monitored=is_monitored)
         if phase is None or first is None:
-            state, settings = prepare_on_device(problem, unit_plan, self, is_monitored=is_monitored)
+            state, settings = prepare_run(problem, unit_plan, self, is_monitored=is_monitored)
             return settings, _iterate(settings, Iterate.initial(state, settings), self.max_iter, monitor)
         has_begun, previous = first.n_iter > 0, first.state
         unit_plan = where(has_begun, normalize(previous.state.unit_plan.to(unit_plan.dtype)), unit_plan)
@@ -348,9 +350,11 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
     `max_trusted_noise`. An item that alternates between two plans gets the better one.
     """
     problem, iterate, status = settings.problem, outcome.state, outcome.status
-    is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
-    status = torch.where(is_noisy, int(Status.PRECISION), status)
-    if bool((status == Status.ALTERNATING).any()):
+    codes = set(status.tolist())
+    if int(Status.MAX_ITER) in codes:
+        is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
+        status = torch.where(is_noisy, int(Status.PRECISION), status)
+    if int(Status.ALTERNATING) in codes:
         iterate = _better_of_two(settings, iterate, status == Status.ALTERNATING)
     final, previous = problem.final_state(iterate.state), iterate.previous_state
     linear = iterate.f, iterate.g

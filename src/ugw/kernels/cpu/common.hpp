@@ -140,7 +140,7 @@ struct Run {
     double seconds;                 // after which no further step is begun
     const Config* config;
     const std::int64_t* sizes;  // (batch, 2), n and m without padding
-    const Parameters* parameters;
+    Parameters* parameters;
     Strided dx, dy, cost, log_a, log_b;  // cost.data is null if there is no linear cost
     IterateNumbers* iterates;
     std::int64_t* status;
@@ -156,24 +156,6 @@ struct Run {
     double* inputs;
     std::int64_t rows, stride;
     const ConicRun* conic;  // null for problems with a distortion t²; if given, dx, dy and cost are not read
-};
-
-// The arguments of one call that prepares a run from the plans of a batch, with one entry per item in the first dimension.
-struct PrepareRun {
-    std::int64_t batch;
-    std::int64_t n_threads;
-    const Config* config;
-    const std::int64_t* sizes;  // (batch, 2), n and m without padding
-    // The fields that describe the problem are read, the others are written. cost_scale is read too: the mean distortion
-    // of the product plan if it is known, NaN otherwise.
-    Parameters* parameters;
-    Strided dx, dy, cost, log_a, log_b;  // cost.data is null if there is no linear cost
-    Strided plans;                       // of unit mass
-    // Written: the numbers and local costs of the plans, and the entropies of the first steps.
-    PlanNumbers* states;
-    double* local_costs;  // (batch, rows, cols)
-    std::int64_t rows, cols;
-    double* first_entropies;
 };
 
 // The arguments of one call of Sinkhorn: linear problems of one size, with one entry per item in the first dimension.

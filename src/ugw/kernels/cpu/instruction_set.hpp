@@ -22,7 +22,7 @@ void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_cl
     run_items(run, next, deadline);
 }
 
-void prepare(const PrepareRun& run, std::atomic<std::int64_t>& next) { prepare_items(run, next); }
+void prepare(const Run& run, std::atomic<std::int64_t>& next) { prepare_items(run, next); }
 
 void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve_linear_items(run, next); }
 

@@ -6,7 +6,7 @@
 
 using Deadline = std::chrono::steady_clock::time_point;
 using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
-using PrepareFunction = void (*)(const PrepareRun&, std::atomic<std::int64_t>&);
+using PrepareFunction = void (*)(const Run&, std::atomic<std::int64_t>&);
 using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
 using ProductFunction = void (*)(const ProductRun&, std::atomic<std::int64_t>&);
 using SearchFunction = void (*)(const SearchRun&, std::atomic<std::int64_t>&);
@@ -15,7 +15,7 @@ using FrankWolfeFunction = void (*)(const FrankWolfeRun&, std::atomic<std::int64
 #define UGW_RUN(name)                                                      \
     namespace name {                                                       \
     void run(const Run&, std::atomic<std::int64_t>&, Deadline);            \
-    void prepare(const PrepareRun&, std::atomic<std::int64_t>&);           \
+    void prepare(const Run&, std::atomic<std::int64_t>&);                  \
     void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);       \
     void multiply(const ProductRun&, std::atomic<std::int64_t>&);          \
     void search(const SearchRun&, std::atomic<std::int64_t>&);             \
@@ -107,8 +107,8 @@ const char* ugw_field_names(const char* record) {
 
 // Bytes of the records of arguments together, to compare with those of their declarations in Python.
 std::int64_t ugw_run_size() {
-    return sizeof(Run) + sizeof(ConicRun) + sizeof(PrepareRun) + sizeof(LinearRun) + sizeof(ProductRun) +
-           sizeof(SearchRun) + sizeof(FrankWolfeRun);
+    return sizeof(Run) + sizeof(ConicRun) + sizeof(LinearRun) + sizeof(ProductRun) + sizeof(SearchRun) +
+           sizeof(FrankWolfeRun);
 }
 
 const char* ugw_instruction_set() { return chosen().name; }
@@ -128,9 +128,10 @@ std::int64_t ugw_run(const Run* run) {
     return n_left;
 }
 
-// Set the parameters of the runs of a batch and compute the states of their initial plans. Returns 0, or −1 if memory is
-// missing.
-std::int64_t ugw_prepare(const PrepareRun* run) {
+// Prepare the runs of a batch from the plans at position 0 of `plans`: set the parameters that do not describe the problem,
+// the iterates before the first step and all local costs. cost_scale of the parameters is the mean distortion of the
+// product plan if it is known, NaN otherwise. Returns 0, or −1 if memory is missing.
+std::int64_t ugw_prepare(const Run* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().prepare(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;

@@ -89,29 +89,6 @@ class Run(ctypes.Structure):
     ]
 
 
-class PrepareRun(ctypes.Structure):
-    """The arguments of `Library.prepare`, with the fields of the C++ record `PrepareRun` in common.hpp."""
-
-    _fields_ = [
-        ("batch", c_int64),
-        ("n_threads", c_int64),
-        ("config", c_void_p),
-        ("sizes", c_void_p),
-        ("parameters", c_void_p),
-        ("dx", _Strided),
-        ("dy", _Strided),
-        ("cost", _Strided),
-        ("log_a", _Strided),
-        ("log_b", _Strided),
-        ("plans", _Strided),
-        ("states", c_void_p),
-        ("local_costs", c_void_p),
-        ("rows", c_int64),
-        ("cols", c_int64),
-        ("first_entropies", c_void_p),
-    ]
-
-
 class LinearRun(ctypes.Structure):
     """The arguments of `Library.solve_linear`, with the fields of the C++ record `LinearRun` in common.hpp."""
 
@@ -239,8 +216,8 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
 
-    def prepare(self, arguments: PrepareRun) -> None:
-        """Set the parameters of the runs of a batch and compute the states of their initial plans, in place."""
+    def prepare(self, arguments: Run) -> None:
+        """Set the settings of the runs of a batch and their iterates before the first step, from their plans."""
         if self.handle.ugw_prepare(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
@@ -265,10 +242,9 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
 
-# The functions of the library and the records of their arguments.
+# The functions of the library and the records of their arguments, without `ugw_prepare`, which has that of `ugw_run`.
 _RECORDS: dict[str, type[ctypes.Structure]] = {
     "ugw_run": Run,
-    "ugw_prepare": PrepareRun,
     "ugw_solve_linear": LinearRun,
     "ugw_multiply": ProductRun,
     "ugw_search": SearchRun,
@@ -313,7 +289,7 @@ def _load() -> Library | None:
         handle.ugw_run_size.restype = c_int64
         if handle.ugw_run_size() != ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, _RECORDS.values())):
             continue  # built from other sources
-        for name, record in _RECORDS.items():
+        for name, record in (*_RECORDS.items(), ("ugw_prepare", Run)):
             function = getattr(handle, name)
             function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]
         return Library(

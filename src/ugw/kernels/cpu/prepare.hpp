@@ -1,4 +1,5 @@
-// The settings of a run and the state of its initial plan, the counterpart of `_compute_settings` in solvers/run_state.py.
+// The settings of a run and its iterate before the first step, the counterpart of `_compute_settings` and
+// `Iterate.initial` in solvers/run_state.py.
 
 // A problem on which runs from several plans are made, without their states. eps: at least that of the item.
 struct Level {
@@ -121,7 +122,7 @@ static double neg_entropy(Matrix plan, int n, int m) {
     return sum_lanes(total);
 }
 
-// The problem of item i on all its points; run: a `SearchRun` or a `PrepareRun`.
+// The problem of item i on all its points; run: a `SearchRun` or a `Run`.
 template <typename AnyRun>
 static Level read_level(const AnyRun& run, std::int64_t i, Arena& arena) {
     Level level;
@@ -138,12 +139,22 @@ static Level read_level(const AnyRun& run, std::int64_t i, Arena& arena) {
     return level;
 }
 
-// Set the parameters of item i, and compute the state of its initial plan.
-static void prepare_item(const PrepareRun& run, std::int64_t i, Arena& arena) {
+// The numbers of the iterate before the first step, for `parameters` that `set_run_parameters` has set.
+static IterateNumbers first_iterate(const Config& config, const Parameters& parameters, const PlanNumbers& state) {
+    IterateNumbers iterate = {};
+    iterate.state = iterate.previous_state = state;
+    iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
+    iterate.objective = iterate.converged_objective = INFINITE;
+    iterate.eps = std::isnan(config.anneal) ? parameters.eps : std::max(parameters.eps, parameters.max_entropy);
+    iterate.last_entropy = iterate.entropy = std::max(first_entropy(config, parameters), iterate.eps);
+    return iterate;
+}
+
+// Set the parameters of item i, and its iterate and local costs before the first step.
+static void prepare_item(const Run& run, std::int64_t i, Arena& arena) {
     arena.reset();
     const Level level = read_level(run, i, arena);
     const int n = level.n, m = level.m;
-    const Matrix plan = pack_matrix(run.plans, i, n, m, arena), local_cost = arena.take_matrix(n, m);
     StateMemory memory;
     memory.take(n, m, arena);
     Item item = {};
@@ -152,23 +163,26 @@ static void prepare_item(const PrepareRun& run, std::int64_t i, Arena& arena) {
     item.n = n, item.m = m;
     item.dx = level.dx, item.dy = level.dy, item.cost = level.cost;
     item.log_a = level.log_a, item.log_b = level.log_b, item.a = level.a, item.b = level.b;
+    const std::int64_t size = run.rows * run.stride;
+    const Matrix plan = {run.plans + 3 * i * size, run.stride}, local_cost = {run.outputs + 3 * i * size, run.stride};
     const PlanNumbers state = state_of_plan(item, plan, neg_entropy(plan, n, m), memory, local_cost);
-    run.states[i] = state;
     const double weight = item.has_linear_cost() ? linear_weight(item, state.log_mass) : 0.0;
     const double rms = cost_rms(level, local_cost, state.distortion + weight * state.linear, level.cost, weight);
     run.parameters[i] = level.parameters;
     set_run_parameters(level, *run.config, rms, run.parameters[i]);
-    run.first_entropies[i] = first_entropy(*run.config, run.parameters[i]);
-    for (int row = 0; row < n; ++row)
-        std::memcpy(run.local_costs + (i * run.rows + row) * run.cols, local_cost.row(row), sizeof(double) * m);
+    run.iterates[i] = first_iterate(*run.config, run.parameters[i], state);
+    for (std::int64_t k = 0; k < 3; ++k) {
+        if (k > 0) copy(local_cost, n, m, {local_cost.data + k * size, run.stride});
+        copy(local_cost, n, m, {run.inputs + (3 * i + k) * size, run.stride});
+    }
 }
 
 // Take items from a common counter until none is left.
-static void prepare_items(const PrepareRun& run, std::atomic<std::int64_t>& next) {
+static void prepare_items(const Run& run, std::atomic<std::int64_t>& next) {
     std::size_t memory = 0;
     for (std::int64_t i = 0; i < run.batch; ++i) {
         const int n = static_cast<int>(run.sizes[2 * i]), m = static_cast<int>(run.sizes[2 * i + 1]);
-        memory = std::max(memory, item_memory(n, m) + StateMemory::size(n, m) + 2 * std::size_t(n) * pad(m));
+        memory = std::max(memory, item_memory(n, m) + StateMemory::size(n, m));
     }
     Arena arena(memory + 64 * PADDING);
     for (std::int64_t i = next++; i < run.batch; i = next++) prepare_item(run, i, arena);

@@ -79,13 +79,7 @@ static double run_candidate(
         const double mean_cost = iterate.state.distortion + weight * iterate.state.linear;
         set_run_parameters(level, config, cost_rms(level, item.output(0), mean_cost, item.cost, weight), parameters);
         copy(item.output(0), n, m, item.input(0));
-        iterate.previous_state = iterate.state;
-        iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
-        iterate.last_entropy = iterate.entropy = first_entropy(config, parameters);
-        iterate.objective = iterate.converged_objective = INFINITE;
-        iterate.change = iterate.n_returns = iterate.is_extrapolated = iterate.n_steps = iterate.is_long_step = 0.0;
-        iterate.had_rejected_long_step = 0.0;
-        iterate.eps = parameters.eps;
+        iterate = first_iterate(config, parameters, iterate.state);
         std::fill(item.f, item.f + pad(n), 0.0);
         std::fill(item.g, item.g + pad(m), 0.0);
         const int running = static_cast<int>(config.RUNNING), non_finite = static_cast<int>(config.NON_FINITE);
