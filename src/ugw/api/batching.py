@@ -108,7 +108,7 @@ def solve_in_chunks(
     them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their
     given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
     """
-    chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
+    chunks = [(chunk, start) for items, start in groups for chunk in _split_items(items, chunk_size)]
     parts, order = [], []
     with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
         while chunks:
@@ -127,6 +127,11 @@ def solve_in_chunks(
             release_cached_memory()
             chunks = [(half, start) for half in index.split(-(-len(index) // 2))] + chunks
     return parts[0] if len(parts) == 1 else take(SolverOutput.concatenate(parts), torch.cat(order).argsort())
+
+
+def _split_items(items: Tensor, chunk_size: int) -> tuple[Tensor, ...]:
+    """Return the indices (k,) of items in parts of at most `chunk_size`."""
+    return (items,) if len(items) <= chunk_size else items.split(chunk_size)
 
 
 @contextmanager

@@ -289,9 +289,9 @@ class UGW(Problem):
         )
         return shift_potentials(
             linear,
-            constants.unbind(1),
+            (constants[:, 0], constants[:, 1]),
             constant_sum,
-            is_hard=is_hard.unbind(1),
+            is_hard=(is_hard[:, 0], is_hard[:, 1]),
             factor=q.log_mass.exp(),
             eps=self.eps,
         ), None

@@ -100,6 +100,7 @@ class _CompiledRun:
         self._batch, self._n, self._m = problem.batch, problem.x.n, problem.y.n
         self._inputs: Any = problem.compiled_inputs()
         self._conic: CompiledConicStates | None = None
+        self._matrices: tuple[Tensor, ...] = ()
         self._status, self._n_iter = torch.full((2, self._batch), int(Status.RUNNING)).unbind()
         self._n_iter.zero_()
         self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)

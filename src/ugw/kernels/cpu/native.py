@@ -242,9 +242,10 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
 
-# The functions of the library and the records of their arguments, without `ugw_prepare`, which has that of `ugw_run`.
+# The functions of the library and the records of their arguments.
 _RECORDS: dict[str, type[ctypes.Structure]] = {
     "ugw_run": Run,
+    "ugw_prepare": Run,
     "ugw_solve_linear": LinearRun,
     "ugw_multiply": ProductRun,
     "ugw_search": SearchRun,
@@ -287,9 +288,10 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        if handle.ugw_run_size() != ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, _RECORDS.values())):
+        size = ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, set(_RECORDS.values())))
+        if handle.ugw_run_size() != size or not all(hasattr(handle, name) for name in _RECORDS):
             continue  # built from other sources
-        for name, record in (*_RECORDS.items(), ("ugw_prepare", Run)):
+        for name, record in _RECORDS.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]
         return Library(
