@@ -275,12 +275,13 @@ class UGW(Problem):
             return None, None
         # A rho so large that eps/rho is lost in rounding counts as hard.
         max_rho = entropy / (PROBLEM_CONFIG.hard_side_rounding * torch.finfo(p.unit_plan.dtype).eps)
-        rhos = torch.stack([self.div_a.rho, self.div_b.rho], dim=1)
-        is_hard = rhos > max_rho[:, None]
-        weights = torch.cat([rhos.masked_fill(is_hard, 0.0), self.eps[:, None]], dim=1)
-        references = self.mass_rule.weights.log_references
+        hard_a, hard_b = self.div_a.rho > max_rho, self.div_b.rho > max_rho
+        rho_a, rho_b = self.div_a.rho.masked_fill(hard_a, 0.0), self.div_b.rho.masked_fill(hard_b, 0.0)
         # The constants of f and of g where their rho is finite, and the sum of both constants, each over m(q).
-        constants = weights[:, :2] * (references[:, :2] - (p.log_mass - log_mass)[:, None])
+        shift = log_mass - p.log_mass
+        constant_f, constant_g = rho_a * (shift + self.log_mass_a), rho_b * (shift + self.log_mass_b)
+        references = self.mass_rule.weights.log_references
+        weights = torch.stack([rho_a, rho_b, self.eps], dim=1)
         constant_sum = (
             self._mean_cost(q)
             + (weights * (q.kls + (q.log_mass[:, None] - references))).sum(1)
@@ -289,9 +290,9 @@ class UGW(Problem):
         )
         return shift_potentials(
             linear,
-            (constants[:, 0], constants[:, 1]),
+            (constant_f, constant_g),
             constant_sum,
-            is_hard=(is_hard[:, 0], is_hard[:, 1]),
+            is_hard=(hard_a, hard_b),
             factor=q.log_mass.exp(),
             eps=self.eps,
         ), None
