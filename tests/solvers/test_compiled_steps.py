@@ -363,6 +363,25 @@ def test_an_observed_run_grows_its_history():
     assert np.isfinite(result.history.change).all()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_the_objective_at_the_end_is_that_of_torch(case):
+    problem = build_case(case)
+    for n_steps in (1, 7):
+        outcome = iterate_compiled(*start_run(problem), n_steps, None)
+        final, previous = problem.final_state(outcome.state.state), outcome.state.previous_state
+        terms, relaxed = outcome.values
+        expected = problem.objective(final)
+        for name, value in expected.as_dict().items():
+            torch.testing.assert_close(getattr(terms, name), value, rtol=1e-9, atol=1e-12 * float(expected.total.abs()))
+        torch.testing.assert_close(relaxed, problem.objective(previous, final).total, rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_that_is_not_monitored_has_no_objective_at_the_end():
+    settings, iterate = start_run(build_case("20x20"), is_monitored=False)
+    assert iterate_compiled(settings, iterate, 3, None).values is None
+
+
 def test_a_step_that_is_not_finite_is_undone():
     settings, iterate = start_run(build_case("20x20"))
     first = iterate_compiled(settings, iterate, 2, None).state

@@ -354,9 +354,13 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
     if int(Status.MAX_ITER) in codes:
         is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
         status = torch.where(is_noisy, int(Status.PRECISION), status)
+    values = outcome.values
     if int(Status.ALTERNATING) in codes:
+        values = None  # those of the plan before
         iterate = _better_of_two(settings, iterate, status == Status.ALTERNATING)
     final, previous = problem.final_state(iterate.state), iterate.previous_state
+    if values is None:
+        values = problem.objective(final), problem.objective(previous, final).total
     linear = iterate.f, iterate.g
     potentials, lift = problem.potentials_and_lift(
         previous, final, linear, iterate.solution_log_mass, iterate.last_entropy
@@ -365,8 +369,8 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
         plan=final.plan,
         previous_plan=previous.plan,
         potentials=potentials,
-        terms=problem.objective(final),
-        relaxed_value=problem.objective(previous, final).total,
+        terms=values[0],
+        relaxed_value=values[1],
         marginal_error=hard_marginal_error(problem, final.unit_plan),
         change=iterate.change,
         residual=iterate.residual,

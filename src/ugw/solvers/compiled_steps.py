@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..kernels.cpu import native
 from ..problems.base import CompiledConicInputs, CompiledInputs, Problem
 from ..problems.config import PROBLEM_CONFIG
 from ..problems.distortion.config import DISTORTION_CONFIG
-from ..results.records import Status, StepBackend
+from ..results.records import Status, StepBackend, Terms
 from . import loop
 from .compiled_conic import CompiledConicStates
 from .compiled_records import (
@@ -104,6 +104,7 @@ class _CompiledRun:
         self._status, self._n_iter = torch.full((2, self._batch), int(Status.RUNNING)).unbind()
         self._n_iter.zero_()
         self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)
+        self._values = torch.full((self._batch, len(fields(Terms)) + 1), torch.nan, dtype=torch.float64)
         # Kept here, because the library holds only their addresses.
         self._config = config_tensor(
             self._library.config_fields,
@@ -121,6 +122,7 @@ class _CompiledRun:
             log_b=native.strided_vectors(problem.log_b),
             status=self._status.data_ptr(),
             n_iter=self._n_iter.data_ptr(),
+            values=self._values.data_ptr() if is_monitored and problem.has_stored_squares else None,
         )
 
     def start_from_plan(self, unit_plan: Tensor, options: StepOptions) -> RunSettings:
@@ -239,7 +241,11 @@ class _CompiledRun:
         states = self._states(plans, outputs)
         iterate = unpack_iterate(states, self._potentials, numbers, outputs, inputs[0] if inputs else None)
         history = self._history[:, :n_steps]
-        return _CompiledOutcome(iterate, self._status, self._n_iter, [], StepBackend.COMPILED, history=history)
+        *terms, relaxed = self._values.unbind(1)
+        values = (Terms(*terms), relaxed) if self._arguments.values else None
+        return _CompiledOutcome(
+            iterate, self._status, self._n_iter, [], StepBackend.COMPILED, values=values, history=history
+        )
 
     def _states(self, plans: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Any, Any]:
         """Return the states of the last plan and, in monitored runs, of the plan before, which has no local cost.

@@ -99,6 +99,11 @@ struct HistoryRow {
     double objective, relaxed, change, residual, mass;
 };
 
+// The objective at the end of a run: the terms of F(p, p) and the value F(p, q) of the last plan p and the plan q before.
+struct FinalValues {
+    double distortion, linear, marginal_a, marginal_b, entropy, relaxed;
+};
+
 // An array of Python: item i starts at data + i·item; strides count doubles and may be 0.
 struct Strided {
     const double* data;
@@ -155,6 +160,7 @@ struct Run {
     double* outputs;
     double* inputs;
     std::int64_t rows, stride;
+    FinalValues* values;    // (batch,), or null; of the last plans after a call
     const ConicRun* conic;  // null for problems with a distortion t²; if given, dx, dy and cost are not read
 };
 

@@ -15,6 +15,16 @@ static void rotate_steps(const Item& item, std::int64_t last_step) {
         if (matrices != nullptr) std::rotate(matrices, matrices + shift * size, matrices + 3 * size);
 }
 
+// The objective of the plan of the last step, with the mass in the result, and of the plan before.
+static FinalValues final_values(const Item& item, std::int64_t last_step) {
+    const PlanNumbers &p = item.iterate->state, &q = item.iterate->previous_state;
+    const double log_mass = p.reported_log_mass;
+    FinalValues values = objective_terms(item, p, log_mass, p, log_mass, p.distortion);
+    const double distortion = dot(item.output(last_step), item.plan(last_step - 1), item.n, item.m);
+    values.relaxed = objective(item, q, q.log_mass, p, log_mass, distortion);
+    return values;
+}
+
 // Run steps until the item ends, has made the last step of this call, or the time is over.
 static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::steady_clock::time_point deadline) {
     const Config& config = *run.config;
@@ -37,6 +47,7 @@ static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::
         run.status[i] = status;
         if (std::chrono::steady_clock::now() >= deadline) break;
     }
+    if (run.values != nullptr) run.values[i] = final_values(item, run.n_iter[i]);
     rotate_steps(item, run.n_iter[i]);
 }
 

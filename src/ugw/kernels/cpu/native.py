@@ -85,6 +85,7 @@ class Run(ctypes.Structure):
         ("inputs", c_void_p),
         ("rows", c_int64),
         ("stride", c_int64),
+        ("values", c_void_p),
         ("conic", ctypes.POINTER(ConicRun)),
     ]
 
