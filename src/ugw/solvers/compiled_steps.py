@@ -132,8 +132,8 @@ class _CompiledRun:
         parameters = pack_problem(given, problem.known_scale, library.parameter_fields)
         width = 2 * len(library.plan_fields) + len(library.iterate_fields)
         numbers = torch.empty(self._batch, width, dtype=torch.float64)
-        potentials = torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)
-        self._set_arrays(parameters, numbers, potentials, n_matrices=3)
+        f, g = (torch.zeros(self._batch, size, dtype=torch.float64) for size in (self._n, self._m))
+        self._set_arrays(parameters, numbers, (f, g), n_matrices=3)
         self._matrices[0].copy_(unit_plan[:, None])
         library.prepare(self._arguments)
         constants = dict(zip(library.parameter_fields, parameters.unbind(1), strict=True))
@@ -150,9 +150,9 @@ class _CompiledRun:
             self._conic = CompiledConicStates(self._inputs, iterate.state, library)
             self._arguments.conic = self._conic.arguments()
         parameters = pack_settings(settings, getattr(self._inputs, "mass_rule", None), library.parameter_fields)
-        potentials = iterate.f.clone(), iterate.g.clone()
+        f, g = (vectors.clone(memory_format=torch.contiguous_format) for vectors in (iterate.f, iterate.g))
         n_matrices = 2 if history is None else 3
-        self._set_arrays(parameters, pack_iterate(iterate, library), potentials, n_matrices=n_matrices)
+        self._set_arrays(parameters, pack_iterate(iterate, library), (f, g), n_matrices=n_matrices)
         plans, outputs, *inputs = self._matrices
         plans.copy_(iterate.state.unit_plan[:, None])
         outputs.copy_(iterate.state.local_cost[:, None])
