@@ -15,7 +15,8 @@ import ugw
 from ugw import Space
 from ugw._utils.size_class import THRESHOLDS
 from ugw.kernels.cpu import native
-from ugw.problems.build import build_ugw
+from ugw.problems.base import CompiledConicInputs, CompiledInputs
+from ugw.problems.build import build_conic, build_ugw
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.results.records import Status
 from ugw.solvers import alternating, compiled_steps, loop
@@ -498,6 +499,21 @@ def test_which_problems_have_compiled_steps(monkeypatch):
     assert not has_compiled_steps(build_ugw(*pair(side + 1, side + 1), **options))
     monkeypatch.setenv(native.SWITCH, "0")
     assert not has_compiled_steps(problem)
+
+
+def test_stored_squares_are_captured_also_without_compiled_steps():
+    x, y = pair(12, 10, metric="sqeuclidean")
+    options = {"rho": 1.0, "eps": 0.1, "fused": None}
+    problem = build_ugw(x, y, **options)
+    incremental = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
+    conic, _ = build_conic(x, y, rho=1.0, cone="gaussian-hellinger", eps=0.0)
+    others = build_ugw(x, y, **options, method="streaming"), build_ugw(x, y, **options, loss=ugw.Loss(lambda t: t**4))
+    assert isinstance(problem.compiled_inputs(), CompiledInputs)
+    assert isinstance(conic.compiled_inputs(), CompiledConicInputs)
+    assert all(other.compiled_inputs() is None for other in (incremental, *others))
+    assert problem.has_stored_squares
+    assert incremental.has_stored_squares
+    assert not any(other.has_stored_squares for other in (conic, *others))
 
 
 def test_an_incremental_cost_takes_the_torch_step(monkeypatch):
