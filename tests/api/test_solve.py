@@ -319,6 +319,7 @@ def refuse_to_solve(monkeypatch):
 
     monkeypatch.setattr("ugw.solvers.loop.iterate", work)
     monkeypatch.setattr("ugw.solvers.alternating.iterate_compiled", work)
+    monkeypatch.setattr("ugw.solvers.alternating.run_compiled", work)
 
 
 BAD_RHO = [

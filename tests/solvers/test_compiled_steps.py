@@ -15,7 +15,8 @@ import ugw
 from ugw import Space
 from ugw._utils.size_class import THRESHOLDS
 from ugw.kernels.cpu import native
-from ugw.problems.build import build_ugw
+from ugw.problems.base import CompiledConicInputs, CompiledInputs
+from ugw.problems.build import build_conic, build_ugw
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.results.records import Status
 from ugw.solvers import alternating, compiled_steps, loop
@@ -23,7 +24,7 @@ from ugw.solvers.alternating import AlternateMin, advance
 from ugw.solvers.compiled_steps import config_values, has_compiled_steps, iterate_compiled
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.proximal import ProximalSchedule
-from ugw.solvers.run_state import Iterate, prepare_run
+from ugw.solvers.run_state import ITEM_SETTINGS, Iterate, prepare_run, read_step_options
 from ugw.solvers.sinkhorn import Sinkhorn
 
 INF = math.inf
@@ -114,9 +115,60 @@ def differences(value, expected, path=""):
         assert expected is None
 
 
+def prepare_compiled(problem, solver=None, plan=None, *, is_monitored=True):
+    """Return settings and first iterate of a run from a plan as the library prepares them."""
+    options = read_step_options((solver or AlternateMin()).with_defaults())
+    run = compiled_steps._CompiledRun(problem, options, 10, is_monitored=is_monitored)
+    settings = run.start_from_plan(problem.product if plan is None else plan, options)
+    return settings, run.outcome().state
+
+
 def torch_iterate(settings, iterate, max_iter, monitor=None):
     rules = loop.Rules(max_iter=max_iter, keeps_history=settings.is_monitored)
     return loop.iterate(advance, settings, iterate, rules, monitor)
+
+
+@torch.no_grad()
+def compare_preparations(problem, **options):
+    """Compare the settings and the first iterate of a run as the library and as torch prepare them."""
+    (settings, iterate), (expected_settings, expected) = (
+        prepare(problem, **options) for prepare in (prepare_compiled, start_run)
+    )
+    for name in ITEM_SETTINGS:
+        value, other = getattr(settings, name), getattr(expected_settings, name)
+        torch.testing.assert_close(value, other, rtol=1e-9, atol=0, msg=name)
+    for name in ("uses_proximal_steps", "samples_rows", "is_monitored", "options"):
+        assert getattr(settings, name) == getattr(expected_settings, name)
+    assert [*differences(settings.may_extrapolate, expected_settings.may_extrapolate)] in ([], [("", 0.0)])
+    for name, error in differences(iterate, expected):
+        assert error < 1e-12, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_is_prepared_as_in_torch(case):
+    problem = build_case(case)
+    compare_preparations(problem)
+    rng = np.random.default_rng(7)
+    plan = problem.product * torch.as_tensor(0.5 + rng.random(problem.product.shape))
+    compare_preparations(problem, plan=plan / plan.sum((1, 2), keepdim=True), is_monitored=False)
+
+
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "anneal"])
+def test_a_run_with_options_is_prepared_as_in_torch(solver):
+    compare_preparations(build_case("eps 0.001"), solver=SOLVERS[solver])
+
+
+def test_an_annealed_run_is_prepared_as_in_torch():
+    problem, solver = build_case("eps 0.001"), SOLVERS["anneal"]
+    iterates = [prepare(problem, solver=solver)[1] for prepare in (prepare_compiled, start_run)]
+    assert all(error < 1e-12 for _, error in differences(*iterates))
+
+
+def test_a_known_scale_and_huge_costs_are_prepared_as_in_torch():
+    problem = build_case("fused")
+    compare_preparations(replace(problem, known_scale=2.0 * problem.scale()))
+    x, y = (Space.from_distances(1e80 * space.metric.dense()) for space in pair(9, 8))
+    compare_preparations(build_ugw(x, y, rho=INF, eps=1e-12, fused=None))
 
 
 @torch.no_grad()
@@ -312,6 +364,25 @@ def test_an_observed_run_grows_its_history():
     assert np.isfinite(result.history.change).all()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_the_objective_at_the_end_is_that_of_torch(case):
+    problem = build_case(case)
+    for n_steps in (1, 7):
+        outcome = iterate_compiled(*start_run(problem), n_steps, None)
+        final, previous = problem.final_state(outcome.state.state), outcome.state.previous_state
+        terms, relaxed = outcome.values
+        expected = problem.objective(final)
+        for name, value in expected.as_dict().items():
+            torch.testing.assert_close(getattr(terms, name), value, rtol=1e-9, atol=1e-12 * float(expected.total.abs()))
+        torch.testing.assert_close(relaxed, problem.objective(previous, final).total, rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_that_is_not_monitored_has_no_objective_at_the_end():
+    settings, iterate = start_run(build_case("20x20"), is_monitored=False)
+    assert iterate_compiled(settings, iterate, 3, None).values is None
+
+
 def test_a_step_that_is_not_finite_is_undone():
     settings, iterate = start_run(build_case("20x20"))
     first = iterate_compiled(settings, iterate, 2, None).state
@@ -428,6 +499,21 @@ def test_which_problems_have_compiled_steps(monkeypatch):
     assert not has_compiled_steps(build_ugw(*pair(side + 1, side + 1), **options))
     monkeypatch.setenv(native.SWITCH, "0")
     assert not has_compiled_steps(problem)
+
+
+def test_stored_squares_are_captured_also_without_compiled_steps():
+    x, y = pair(12, 10, metric="sqeuclidean")
+    options = {"rho": 1.0, "eps": 0.1, "fused": None}
+    problem = build_ugw(x, y, **options)
+    incremental = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
+    conic, _ = build_conic(x, y, rho=1.0, cone="gaussian-hellinger", eps=0.0)
+    others = build_ugw(x, y, **options, method="streaming"), build_ugw(x, y, **options, loss=ugw.Loss(lambda t: t**4))
+    assert isinstance(problem.compiled_inputs(), CompiledInputs)
+    assert isinstance(conic.compiled_inputs(), CompiledConicInputs)
+    assert all(other.compiled_inputs() is None for other in (incremental, *others))
+    assert problem.has_stored_squares
+    assert incremental.has_stored_squares
+    assert not any(other.has_stored_squares for other in (conic, *others))
 
 
 def test_an_incremental_cost_takes_the_torch_step(monkeypatch):

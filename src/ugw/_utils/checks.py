@@ -6,6 +6,7 @@ inner code trusts its inputs.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from numbers import Integral, Number, Real
@@ -143,6 +144,8 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
     if isinstance(value, str):
         hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
         raise InputError(f"{name} must be a number or an array (B,), got the string {describe_value(value)}{hint}")
+    if type(value) is float and 0.0 < value < math.inf:  # what is most often given, and valid everywhere
+        return torch.tensor(value, dtype=torch.float64)
     if not is_array_like(value):
         raise InputError(f"{name} must be a number or an array (B,), got {describe_value(value)}")
     parameter = as_tensor(name, value)

@@ -18,7 +18,6 @@ def call_on_device(function: Callable[..., Output], problem: Any, *others: Any) 
         return function(problem, *others)
     from .cuda_graphs.captured_call import capture_call
 
-    is_capturable = problem.compiled_inputs() is not None
-    if is_capturable and problem.x.has_equal_sizes and problem.y.has_equal_sizes:
+    if problem.has_stored_squares and problem.x.has_equal_sizes and problem.y.has_equal_sizes:
         return capture_call(function, problem, *others)
     return function(problem, *others)

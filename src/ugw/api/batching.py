@@ -64,6 +64,8 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
 
     start: the initial plans, or their name, for the items where it is true, None for that of their group.
     """
+    if not bool(condition.any()):
+        return groups
     parts = []
     for items, own_start in groups:
         holds = condition[items]
@@ -107,7 +109,7 @@ def solve_in_chunks(
     chunks that had not begun take one step from their given plan, or from the product plan, the cheapest start, in
     place of one with a name, and are STOPPED too.
     """
-    chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
+    chunks = [(chunk, start) for items, start in groups for chunk in _split_items(items, chunk_size)]
     parts, order = [], []
     with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
         while chunks:
@@ -126,6 +128,11 @@ def solve_in_chunks(
             release_cached_memory()
             chunks = [(half, start) for half in index.split(-(-len(index) // 2))] + chunks
     return parts[0] if len(parts) == 1 else take(SolverOutput.concatenate(parts), torch.cat(order).argsort())
+
+
+def _split_items(items: Tensor, chunk_size: int) -> tuple[Tensor, ...]:
+    """Return the indices (k,) of items in parts of at most `chunk_size`."""
+    return (items,) if len(items) <= chunk_size else items.split(chunk_size)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ class MemoryFactors:
     dense: float = 30.0
     # Multiple of these in a batch: the allocator keeps tensors of batches that were compacted.
     batch: float = 1.4
+    # Plans held for each plan whose steps the compiled library makes (10).
+    compiled: float = 16.0
     # Plans held for each candidate of a level of the search for a start, throughout (1.2) ...
     stored_candidates: float = 1.7
     # ... and for each candidate of a batch that is evaluated (6), or makes steps (20).

@@ -156,7 +156,8 @@ class MemoryModel:
             n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
             return int(items * self._points_bytes() + replace(self, path="dense", n=n, m=m).peak_bytes(items))
         plans = items * self.n_plans * self.n * self.m
-        allocated = factors.dense * (factors.batch if items > 1 and not self._is_compiled else 1.0) * plans
+        in_torch = factors.dense * (factors.batch if items > 1 else 1.0)
+        allocated = plans * (factors.compiled if self._is_compiled else in_torch)
         needed = max(allocated * self.itemsize, self._search_bytes(items)) + self._loss_bytes(items)
         return int(factors.base_bytes + needed)
 

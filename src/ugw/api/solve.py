@@ -87,8 +87,9 @@ def solve(
     with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).error_message):
         problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
         result = solve_problem(problem, chosen, init, **arguments)
-    advice = "" if result.all_converged else _small_rho_advice(problem, result)
-    return warn_if_not_converged(result, consequence=advice)
+    if result.all_converged:
+        return result
+    return warn_if_not_converged(result, consequence=_small_rho_advice(problem, result))
 
 
 @torch.no_grad()

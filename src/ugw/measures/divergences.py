@@ -147,8 +147,10 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
                 f"rho must be a number or a KL here, got {describe_value(side)}: TV and Mass are for solve, "
                 "solve_linear, objective, ugw_loss and pairwise"
             )
-    first, second = (side if isinstance(side, KL) else KL(side) for side in sides)
-    return first, second
+    first = sides[0] if isinstance(sides[0], KL) else KL(sides[0])
+    if sides[1] is sides[0]:
+        return first, first
+    return first, sides[1] if isinstance(sides[1], KL) else KL(sides[1])
 
 
 def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:

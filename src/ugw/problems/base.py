@@ -143,6 +143,8 @@ class Problem(SpacePair):
     requires_solved_steps: bool = True
     # Must a plan keep its zeros, because mass there could have infinite cost? Then proximal steps do not leave them.
     keeps_zeros: bool = False
+    # Are plans stored, and is the loss t²? Then a step makes the same matrix products whatever the values are.
+    has_stored_squares: bool = False
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
@@ -185,22 +187,19 @@ class Problem(SpacePair):
         potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
-    def compiled_inputs(self) -> CompiledInputs | None:
-        """Return both metrics, the linear cost M (None if not fused) and the `MassRule`, the input of C++ steps.
+    def compiled_inputs(self) -> CompiledInputs | CompiledConicInputs | None:
+        """Return the matrices and constants that C++ steps read, the second record for a conic problem.
 
-        Returns None for all problems except UGW with stored plans and the loss λ(t) = t².
+        None for a problem for which there are no C++ steps.
         """
-        return None
-
-    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
-        """Return matrices of the conic kernel and constants (B,) of the objective, for C++ steps; None unless conic."""
         return None
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """Return max(Σ |p1 − a|, Σ |p2 − b|), (B,), for plan and weights of mass 1; sides with finite rho count as 0."""
+    """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of mass 1."""
+    is_hard = problem.div_a.is_hard, problem.div_b.is_hard
+    if not is_hard[0].is_cuda and not bool(torch.logical_or(*is_hard).any()):
+        return torch.zeros_like(problem.eps)
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
-    return torch.maximum(
-        torch.where(problem.div_a.is_hard, error_a, 0.0), torch.where(problem.div_b.is_hard, error_b, 0.0)
-    )
+    return torch.maximum(torch.where(is_hard[0], error_a, 0.0), torch.where(is_hard[1], error_b, 0.0))

@@ -146,11 +146,12 @@ def build_ugw(
         }
     )
     size, device = batch or 1, x.device
+    first = div_a.expand(size, device)
     problem = (StreamingUGW if stream else UGW)(
         x,
         y,
-        div_a.expand(size, device),
-        div_b.expand(size, device),
+        first,
+        first if div_b is div_a else div_b.expand(size, device),
         share.to(device).expand(size),
         alpha.to(device).expand(size),
         cost,
@@ -410,6 +411,8 @@ def common_batch_size(inputs: dict[str, Tensor | None]) -> int | None:
 def check_hard_masses(problem: Problem) -> None:
     """Raise InputError if both sides of an item are hard and their masses differ by more than rounding."""
     both = problem.div_a.is_hard & problem.div_b.is_hard
+    if not bool(both.any()):
+        return
     off = (problem.log_mass_a - problem.log_mass_b).abs() > PROBLEM_CONFIG.hard_mass_rounding_units * torch.finfo(
         problem.x.dtype
     ).eps

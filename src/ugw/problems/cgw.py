@@ -154,7 +154,7 @@ class CGW(Problem):
             self._cached_scale.append(scale)
         return scale
 
-    def compiled_conic_inputs(self) -> CompiledConicInputs | None:
+    def compiled_inputs(self) -> CompiledConicInputs | None:
         """Return matrices of the kernel exp(−λ/R) (or its factors) and constants (B,) of the objective, for C++ steps.
 
         None if these matrices are not stored, or not in float64 on a CPU.

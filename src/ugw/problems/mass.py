@@ -118,8 +118,9 @@ def shift_potentials(
     (constant_f, constant_g), (is_hard_a, is_hard_b) = constants, is_hard
     of_hard_a = torch.where(is_hard_b, 0.5 * constant_sum, constant_sum - constant_g)
     constant_f = torch.where(is_hard_a, of_hard_a, constant_f)
+    factor = factor.masked_fill(eps <= 0, torch.nan)[:, None]
     f, g = (
-        torch.where(eps[:, None] > 0, factor[:, None] * (u.double() + c[:, None]), torch.nan).to(u.dtype)
+        (factor * (u.double() + c[:, None])).to(u.dtype)
         for u, c in zip(linear, (constant_f, constant_sum - constant_f), strict=True)
     )
     return f, g

@@ -57,6 +57,7 @@ class UGW(Problem):
     mass_rule: MassRule = field(init=False)
     has_linear_local_cost: bool = field(init=False)
     keeps_zeros: bool = field(init=False)
+    has_stored_squares: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Set the weights, `distortion_sum` if None, `mass_rule`, `keeps_zeros` and `has_linear_local_cost`."""
@@ -69,6 +70,7 @@ class UGW(Problem):
         # Where the loss may be infinite, an infinite local cost counts only where the plan has mass.
         object.__setattr__(self, "keeps_zeros", self.distortion_sum.may_be_infinite)
         object.__setattr__(self, "has_linear_local_cost", not self.keeps_zeros)
+        object.__setattr__(self, "has_stored_squares", isinstance(self.distortion_sum, SquaredDistortion))
 
     # -- other problems ------------------------------------------------------------------------------------
 
@@ -103,13 +105,14 @@ class UGW(Problem):
     def compiled_inputs(self) -> CompiledInputs | None:
         """Return both metrics, the linear cost M (None if not fused) and the `MassRule`, the input of C++ steps.
 
-        Returns None if the loss is not λ(t) = t².
+        None if the loss is not λ(t) = t². C++ steps compute the whole local cost, so that there are none where it is
+        updated from step to step.
         """
-        if not isinstance(self.distortion_sum, SquaredDistortion):
+        if not self.has_stored_squares or self.distortion_sum.is_incremental:
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
-    @property
+    @cached_property
     def has_vertex_solutions(self) -> Tensor:
         """(B,) bool: are both marginals hard (rho = inf) and eps 0? Solutions are then vertices of the polytope."""
         return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
@@ -273,19 +276,19 @@ class UGW(Problem):
         """
         if not bool((self.eps > 0).any()):
             return None, None
-        log_ma, log_mb = self.log_mass_a, self.log_mass_b
         # A rho so large that eps/rho is lost in rounding counts as hard.
         max_rho = entropy / (PROBLEM_CONFIG.hard_side_rounding * torch.finfo(p.unit_plan.dtype).eps)
         hard_a, hard_b = self.div_a.rho > max_rho, self.div_b.rho > max_rho
-        rho_a, rho_b = torch.where(hard_a, 0.0, self.div_a.rho), torch.where(hard_b, 0.0, self.div_b.rho)
+        rho_a, rho_b = self.div_a.rho.masked_fill(hard_a, 0.0), self.div_b.rho.masked_fill(hard_b, 0.0)
         # The constants of f and of g where their rho is finite, and the sum of both constants, each over m(q).
-        constant_f = -rho_a * (p.log_mass - log_mass - log_ma)
-        constant_g = -rho_b * (p.log_mass - log_mass - log_mb)
+        shift = log_mass - p.log_mass
+        constant_f, constant_g = rho_a * (shift + self.log_mass_a), rho_b * (shift + self.log_mass_b)
+        references = self.mass_rule.weights.log_references
+        weights = torch.stack([rho_a, rho_b, self.eps], dim=1)
         constant_sum = (
             self._mean_cost(q)
-            + rho_a * (q.kls[:, 0] + q.log_mass - log_ma)
-            + rho_b * (q.kls[:, 1] + q.log_mass - log_mb)
-            + self.eps * (q.kls[:, 2] + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
+            + (weights * (q.kls + (q.log_mass[:, None] - references))).sum(1)
+            + self.eps * (p.log_mass - references[:, 2])
             - entropy * log_mass
         )
         return shift_potentials(

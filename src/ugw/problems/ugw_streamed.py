@@ -81,6 +81,7 @@ class StreamingUGW(UGW):
     def __post_init__(self) -> None:
         """Set what UGW sets, and replace a linear cost by the squared distances of the features."""
         super().__post_init__()
+        object.__setattr__(self, "has_stored_squares", False)  # neither plans nor costs are stored
         if self.cost is not None:
             object.__setattr__(self, "cost", self._feature_cost())
 
@@ -91,10 +92,6 @@ class StreamingUGW(UGW):
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
         row, col = (basis[:, :, -width:].double().square().sum(2) for basis in (self.left, self.right))
         return BilinearMatrix(row, col, core, self.left, self.right)
-
-    def compiled_inputs(self) -> None:
-        """Return None, because plans and costs are not stored."""
-        return None
 
     @property
     def dx(self) -> LowRankMetric:

@@ -54,7 +54,8 @@ class ResultBase(ABC):
     @property
     def all_converged(self) -> bool:
         """Whether every item or pair converged, as one bool."""
-        return bool(torch.as_tensor(self.converged).all())
+        converged = self.converged
+        return converged if isinstance(converged, bool) else bool(torch.as_tensor(converged).all())
 
     def check(self) -> Self:
         """Return the result itself if every item converged; otherwise raise NotConverged with `message`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,17 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): to_plain(part) for name, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        options = {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _OMITTED_FIELDS}
+        options = {name: to_plain(getattr(value, name)) for name in _option_names(type(value))}
         return {"name": type(value).__name__, **options}
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__qualname__
     return repr(value)
+
+
+@cache
+def _option_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass that `to_plain` keeps."""
+    return tuple(f.name for f in fields(kind) if f.name not in _OMITTED_FIELDS)
 
 
 def are_equal(first: Any, second: Any) -> bool:

@@ -19,7 +19,7 @@ from ..results.result import Result
 from . import loop
 from .base import Solver
 from .compiled_sinkhorn import fits_compiled_solver
-from .compiled_steps import has_compiled_steps, iterate_compiled
+from .compiled_steps import has_compiled_steps, iterate_compiled, run_compiled
 from .config import SOLVER_CONFIG
 from .extrapolation import next_cost
 from .mixed_precision import LowPrecisionPhase, low_precision_phase
@@ -110,8 +110,11 @@ class AlternateMin(Solver):
         the exact one. is_monitored: are history, mass and relaxed objective of each step computed?
         """
         unit_plan, first = normalize(init), None
+        is_compiled = has_compiled_steps(problem)
+        if is_compiled and problem.has_stored_squares and type(self.inner) is Sinkhorn:
+            return run_compiled(problem, unit_plan, self, monitor, is_monitored=is_monitored)
         is_short = self.max_iter < SOLVER_CONFIG.min_iter_for_low_precision
-        phase = None if is_short or has_compiled_steps(problem) else low_precision_phase(problem)
+        phase = None if is_short or is_compiled else low_precision_phase(problem)
         if phase is not None:
             first = self._run_low_precision(phase, unit_plan, monitor, is_monitored=is_monitored)
         if phase is None or first is None:
@@ -324,8 +327,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
     items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    is_incremental = getattr(iterate.state, "drift", None) is not None
-    may_compile = is_plain and not is_incremental and has_compiled_steps(settings.problem)
+    may_compile = is_plain and has_compiled_steps(settings.problem)
     if not isinstance(max_iter, Tensor) and may_compile:
         return iterate_compiled(settings, iterate, max_iter, monitor)
     rules = loop.Rules(
@@ -351,11 +353,17 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
     `max_trusted_noise`. An item that alternates between two plans gets the better one.
     """
     problem, iterate, status = settings.problem, outcome.state, outcome.status
-    is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
-    status = torch.where(is_noisy, int(Status.PRECISION), status)
-    if bool((status == Status.ALTERNATING).any()):
+    codes = set(status.tolist())
+    if int(Status.MAX_ITER) in codes:
+        is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
+        status = torch.where(is_noisy, int(Status.PRECISION), status)
+    values = outcome.values
+    if int(Status.ALTERNATING) in codes:
+        values = None  # those of the plan before
         iterate = _better_of_two(settings, iterate, status == Status.ALTERNATING)
     final, previous = problem.final_state(iterate.state), iterate.previous_state
+    if values is None:
+        values = problem.objective(final), problem.objective(previous, final).total
     linear = iterate.f, iterate.g
     potentials, lift = problem.potentials_and_lift(
         previous, final, linear, iterate.solution_log_mass, iterate.last_entropy
@@ -364,8 +372,8 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
         plan=final.plan,
         previous_plan=previous.plan,
         potentials=potentials,
-        terms=problem.objective(final),
-        relaxed_value=problem.objective(previous, final).total,
+        terms=values[0],
+        relaxed_value=values[1],
         marginal_error=hard_marginal_error(problem, final.unit_plan),
         change=iterate.change,
         residual=iterate.residual,

@@ -56,7 +56,7 @@ def uses_triton(plan: Any) -> bool:
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
     """Return `CaptureProperties`: can a step be captured, can it run without synchronizing, and its plans' entries."""
     plan = iterate.state.unit_plan
-    is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
+    is_sync_free = settings.problem.has_stored_squares and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.
     is_capturable = is_sync_free and iterate.state.drift is None
     return CaptureProperties(is_capturable, is_sync_free, plan.shape.numel(), plan.shape[1:].numel())

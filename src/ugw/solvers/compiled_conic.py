@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ class CompiledConicStates:
     def __init__(self, inputs: CompiledConicInputs, state: Any, library: native.Library) -> None:
         """Copy constants, overlaps and best plan before the first step into arrays. state: a `LiftedState`."""
         batch, n, m = state.unit_plan.shape
+        self._initial = state
         self._kernels = inputs.kernels * (batch // len(inputs.kernels))
         columns = [inputs.constants[name] for name in library.conic_fields]
         self._parameters = torch.stack(columns, dim=1)
@@ -44,17 +46,28 @@ class CompiledConicStates:
             )
         )
 
-    def state(
-        self, problem: Any, initial: Any, last: tuple[Tensor, Tensor], plan: Tensor, numbers: dict[str, Tensor]
-    ) -> Any:
-        """Return plan p, lift w, overlaps <w, G w> and best plan after the last step as a `LiftedState`.
+    def states(
+        self,
+        problem: Any,
+        last: tuple[Tensor, Tensor],
+        plan: Tensor,
+        local_cost: Tensor,
+        log_masses: Iterable[Tensor],
+        *,
+        with_previous: bool,
+    ) -> tuple[Any, Any]:
+        """Return the `LiftedState` of the plan after the last step, and one of the plan before, only kept for its plan.
 
-        Its local cost is still that of `initial`. initial: the state before the first step; last: plan and local
-        cost before the last step, (B, n, m) each; plan: (B, n, m), of mass 1; numbers: (B,) each, by field of the C++
-        record `PlanNumbers`.
+        last: unit plan and local cost before the last step, plan, local_cost: after it, (B, n, m) each; log_masses:
+        (B,) each, after the last step and before it; with_previous: if False, the second state is None.
         """
-        return replace(
-            self.previous_state(problem, initial, plan, numbers),
+        log_mass, last_log_mass = log_masses
+        state = replace(
+            self._initial,
+            unit_plan=plan,
+            w=problem.lift_plan(plan),
+            local_cost=local_cost,
+            log_mass=log_mass,
             overlap=self._overlaps[:, 0],
             last_plan=last[0],
             last_cost=last[1],
@@ -62,10 +75,10 @@ class CompiledConicStates:
             best_plan=self._best_plans[:, :, : plan.shape[2]],
             best_overlaps=self._overlaps[:, 2:],
         )
-
-    def previous_state(self, problem: Any, initial: Any, plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-        """Return a copy of `initial` with the given plan (B, n, m) of mass 1, its lift and numbers["log_mass"] (B,)."""
-        return replace(initial, unit_plan=plan, w=problem.lift_plan(plan), log_mass=numbers["log_mass"])
+        if not with_previous:
+            return state, None
+        lift = problem.lift_plan(last[0])
+        return state, replace(self._initial, unit_plan=last[0], w=lift, local_cost=None, log_mass=last_log_mass)
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cache
+import math
+from dataclasses import dataclass, field, fields
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -12,14 +13,24 @@ from torch import Tensor
 from .._utils.size_class import THRESHOLDS, size_class
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
-from ..problems.base import Problem
+from ..problems.base import CompiledConicInputs, CompiledInputs, Problem
 from ..problems.config import PROBLEM_CONFIG
-from ..results.records import Status, StepBackend
+from ..problems.distortion.config import DISTORTION_CONFIG
+from ..results.records import Status, StepBackend, Terms
 from . import loop
-from .compiled_conic import CompiledConicStates, conic_parameters, conic_plan_numbers
+from .compiled_conic import CompiledConicStates
+from .compiled_records import (
+    pack_iterate,
+    pack_problem,
+    pack_settings,
+    plan_state,
+    problem_parameters,
+    unpack_iterate,
+    unpack_settings,
+)
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
-from .run_state import ITEM_SETTINGS, Controls, CostHistory, Iterate, RunSettings
+from .run_state import Iterate, RunSettings, StepOptions, read_step_options
 
 # Columns of the history, `HistoryRow` in common.hpp.
 DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
@@ -31,7 +42,22 @@ def has_compiled_steps(problem: Problem) -> bool:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
         return False
-    return problem.compiled_inputs() is not None or problem.compiled_conic_inputs() is not None
+    return problem.compiled_inputs() is not None
+
+
+def run_compiled(
+    problem: Problem, unit_plan: Tensor, options: Any, monitor: Monitor | None, *, is_monitored: bool
+) -> tuple[RunSettings, loop.Outcome]:
+    """Return settings and outcome of an alternating minimization from a plan (B, n, m) of mass 1 by the compiled loop.
+
+    They are those of `prepare_run`, `Iterate.initial` and `loop.iterate(advance, ...)` up to rounding. problem: a UGW
+    problem; options: an AlternateMin.
+    """
+    step_options = read_step_options(options)
+    run = _CompiledRun(problem, step_options, options.max_iter, is_monitored=is_monitored)
+    settings = run.start_from_plan(unit_plan, step_options)
+    run.advance_to(options.max_iter, monitor)
+    return settings, run.outcome()
 
 
 def iterate_compiled(
@@ -42,11 +68,10 @@ def iterate_compiled(
     It is that of `loop.iterate(advance, ...)` up to rounding. n_threads: number of threads that share the items of the
     batch, None for as many as torch uses.
     """
-    run = _CompiledRun(settings, iterate, max_iter, torch.get_num_threads() if n_threads is None else n_threads)
-    if monitor is None:
-        run.advance_to(max_iter)
-    else:
-        run.advance_observed(max_iter, monitor)
+    is_monitored = settings.is_monitored
+    run = _CompiledRun(settings.problem, settings.options, max_iter, is_monitored=is_monitored, n_threads=n_threads)
+    run.start_from_iterate(settings, iterate)
+    run.advance_to(max_iter, monitor)
     return run.outcome()
 
 
@@ -67,87 +92,116 @@ class _CompiledOutcome(loop.Outcome):
 class _CompiledRun:
     """One run: its arrays in the layout of the C++ record `Run` (common.hpp), and the calls that make its steps."""
 
-    def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
-        """Copy the settings of a run and its iterate before the first step into arrays for the compiled library."""
-        self._settings, self._iterate, self._library = settings, iterate, native.load()
-        problem = settings.problem
-        plan = iterate.state.unit_plan
-        self._batch, self._n, self._m = plan.shape
-        self._status = torch.full((self._batch,), int(Status.RUNNING))
-        self._n_iter = torch.zeros_like(self._status)
-        inputs, conic = problem.compiled_inputs(), problem.compiled_conic_inputs()
-        self._conic = None if conic is None else CompiledConicStates(conic, iterate.state, self._library)
-        sizes = (problem.sizes or ((self._n, self._m),)) if self._conic is None else self._conic.sizes
-        parameters = _parameters(settings, None if inputs is None else inputs.mass_rule)
-        config = config_values(
+    def __init__(
+        self, problem: Any, options: StepOptions, max_iter: int, *, is_monitored: bool, n_threads: int | None = None
+    ) -> None:
+        """Set the arguments of the library that do not depend on the start of the run."""
+        self._problem, self._is_monitored, self._library = problem, is_monitored, native.load()
+        self._batch, self._n, self._m = problem.batch, problem.x.n, problem.y.n
+        self._inputs: Any = problem.compiled_inputs()
+        self._conic: CompiledConicStates | None = None
+        self._matrices: tuple[Tensor, ...] = ()
+        self._status, self._n_iter = torch.full((2, self._batch), int(Status.RUNNING)).unbind()
+        self._n_iter.zero_()
+        self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)
+        self._values = torch.full((self._batch, len(fields(Terms)) + 1), torch.nan, dtype=torch.float64)
+        # Kept here, because the library holds only their addresses.
+        self._config = config_tensor(
             self._library.config_fields,
-            settings.options,
-            samples_rows=settings.samples_rows,
-            is_monitored=settings.is_monitored,
+            options,
+            samples_rows=size_class(*problem.largest).samples_rows,
+            is_monitored=is_monitored,
             max_iter=max_iter,
         )
-        # Kept here, because the library holds only their addresses.
-        self._inputs = {
-            "config": torch.tensor(config, dtype=torch.float64),
-            "sizes": torch.tensor(sizes),
-            "parameters": torch.stack([parameters[name] for name in self._library.parameter_fields], dim=1),
-        }
-        matrices = (None, None, None) if inputs is None else (inputs.dx.dense(), inputs.dy.dense(), inputs.cost)
-        self._matrices = [None if matrix is None else matrix.detach() for matrix in matrices]
-        self._weights = problem.log_a, problem.log_b
-        self._numbers = _pack_iterate(iterate, self._library)
-        self._f, self._g = _padded(iterate.f), _padded(iterate.g)
-        self._plans = _padded_three_times(plan)
-        self._outputs = _padded_three_times(iterate.state.local_cost)
-        self._costs = None
-        if iterate.history is not None:
-            self._outputs[:, 2, :, : self._m] = iterate.history.outputs[0]
-            self._costs = _padded_three_times(iterate.controls.cost)
-            self._costs[:, 1, :, : self._m] = iterate.history.inputs[0]
-            self._costs[:, 2, :, : self._m] = iterate.history.inputs[1]
-        if iterate.previous_state is not None:
-            self._plans[:, 2, :, : self._m] = iterate.previous_state.unit_plan
-        self._history = torch.empty(self._batch, 0, len(DIAGNOSTICS), dtype=torch.float64)
-        self._arguments = self._make_arguments(n_threads)
-
-    def _make_arguments(self, n_threads: int) -> native.Run:
-        """Return the addresses and sizes of all arrays as the C++ record `Run`, with `last_step` and history unset."""
-        return native.Run(
+        self._arguments = native.Run(
             batch=self._batch,
-            n_threads=min(n_threads, self._batch),
+            n_threads=min(torch.get_num_threads() if n_threads is None else n_threads, self._batch),
             seconds=SOLVER_CONFIG.compiled_call_seconds,
-            **{name: tensor.data_ptr() for name, tensor in self._inputs.items()},
-            dx=native.strided_matrices(self._matrices[0]),
-            dy=native.strided_matrices(self._matrices[1]),
-            cost=native.strided_matrices(self._matrices[2]),
-            log_a=native.strided_vectors(self._weights[0]),
-            log_b=native.strided_vectors(self._weights[1]),
-            iterates=self._numbers.data_ptr(),
+            config=self._config.data_ptr(),
+            log_a=native.strided_vectors(problem.log_a),
+            log_b=native.strided_vectors(problem.log_b),
             status=self._status.data_ptr(),
             n_iter=self._n_iter.data_ptr(),
-            f=self._f.data_ptr(),
-            g=self._g.data_ptr(),
-            f_size=self._f.shape[1],
-            g_size=self._g.shape[1],
-            plans=self._plans.data_ptr(),
-            outputs=self._outputs.data_ptr(),
-            inputs=None if self._costs is None else self._costs.data_ptr(),
-            rows=self._plans.shape[2],
-            stride=self._plans.shape[3],
-            conic=None if self._conic is None else self._conic.arguments(),
+            values=self._values.data_ptr() if is_monitored and problem.has_stored_squares else None,
         )
 
-    def advance_to(self, last_step: int) -> None:
-        """Make compiled steps, in place, until every item has ended or made `last_step` steps in all."""
-        if not self._settings.is_monitored:
-            self._call(last_step)
-            return
-        while bool((self._status == Status.RUNNING).any()) and int(self._n_iter.max()) < last_step:
-            self._grow_history(last_step)
-            self._call(min(last_step, self._history.shape[1]))
+    def start_from_plan(self, unit_plan: Tensor, options: StepOptions) -> RunSettings:
+        """Prepare the run of a UGW problem from a plan (B, n, m) of mass 1 in the library; return its settings."""
+        library, problem = self._library, self._problem
+        given = problem_parameters(problem, self._inputs.mass_rule)
+        parameters = pack_problem(given, problem.known_scale, library.parameter_fields)
+        width = 2 * len(library.plan_fields) + len(library.iterate_fields)
+        numbers = torch.empty(self._batch, width, dtype=torch.float64)
+        f, g = (torch.zeros(self._batch, size, dtype=torch.float64) for size in (self._n, self._m))
+        self._set_arrays(parameters, numbers, (f, g), n_matrices=3)
+        self._matrices[0].copy_(unit_plan[:, None])
+        library.prepare(self._arguments)
+        constants = dict(zip(library.parameter_fields, parameters.unbind(1), strict=True))
+        first_entropy = numbers[:, library.iterate_fields.index("entropy") - len(library.iterate_fields)].clone()
+        settings = unpack_settings(problem, options, constants, first_entropy, is_monitored=self._is_monitored)
+        if settings.may_extrapolate is None:
+            self._matrices, self._arguments.inputs = self._matrices[:2], None
+        return settings
 
-    def advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` compiled steps one by one and call the monitor after each; it may stop the run."""
+    def start_from_iterate(self, settings: RunSettings, iterate: Iterate) -> None:
+        """Copy settings and an iterate into the arrays of the library."""
+        library, history, previous = self._library, iterate.history, iterate.previous_state
+        if isinstance(self._inputs, CompiledConicInputs):
+            self._conic = CompiledConicStates(self._inputs, iterate.state, library)
+            self._arguments.conic = self._conic.arguments()
+        parameters = pack_settings(settings, getattr(self._inputs, "mass_rule", None), library.parameter_fields)
+        f, g = (vectors.clone(memory_format=torch.contiguous_format) for vectors in (iterate.f, iterate.g))
+        n_matrices = 2 if history is None else 3
+        self._set_arrays(parameters, pack_iterate(iterate, library), (f, g), n_matrices=n_matrices)
+        plans, outputs, *inputs = self._matrices
+        plans.copy_(iterate.state.unit_plan[:, None])
+        outputs.copy_(iterate.state.local_cost[:, None])
+        if previous is not None:
+            plans[:, 2] = previous.unit_plan
+        if history is not None:
+            outputs[:, 2] = history.outputs[0]
+            inputs[0].copy_(torch.stack([iterate.controls.cost, *history.inputs], dim=1))
+
+    def _set_arrays(
+        self, parameters: Tensor, numbers: Tensor, potentials: tuple[Tensor, Tensor], *, n_matrices: int
+    ) -> None:
+        """Set the arrays of the run, with those of `n_matrices` kinds of matrices, (B, 3, n, m) each, not yet filled.
+
+        parameters, numbers: the C++ records `Parameters` and `IterateNumbers`, (B, fields); potentials: (B, n), (B, m).
+        """
+        sizes = (self._problem.sizes or ((self._n, self._m),)) if self._conic is None else self._conic.sizes
+        distances = () if self._conic is not None else stored_matrices(self._inputs)
+        padded = torch.zeros(n_matrices, self._batch, 3, self._n, native.padded_size(self._m), dtype=torch.float64)
+        # Plans, their local costs, and the costs at which steps are linearized; see `Run` for the order of the steps.
+        self._matrices = padded[..., : self._m].unbind()
+        self._parameters, self._numbers, self._potentials = parameters, numbers, potentials
+        self._sizes, self._distances = torch.tensor(sizes), distances
+        arguments = self._arguments
+        arguments.sizes, arguments.parameters = self._sizes.data_ptr(), parameters.data_ptr()
+        arguments.iterates = numbers.data_ptr()
+        arguments.f, arguments.g = (vectors.data_ptr() for vectors in potentials)
+        arguments.f_size, arguments.g_size = self._n, self._m
+        for name, matrices in zip(("plans", "outputs", "inputs"), self._matrices, strict=False):
+            setattr(arguments, name, matrices.data_ptr())
+        for name, matrix in zip(("dx", "dy", "cost"), distances, strict=False):
+            setattr(arguments, name, native.strided_matrices(matrix))
+        arguments.rows, arguments.stride = self._n, padded.shape[-1]
+
+    def advance_to(self, last_step: int, monitor: Monitor | None) -> None:
+        """Make steps until every item has ended or made `last_step` steps in all; the monitor is called after each."""
+        if monitor is not None:
+            self._advance_observed(last_step, monitor)
+        elif not self._is_monitored:
+            self._call(last_step)
+        else:
+            is_running = True
+            while is_running and self._history.shape[1] < last_step:
+                self._grow_history(last_step)
+                self._call(self._history.shape[1])
+                is_running = int(Status.RUNNING) in self._status.tolist()
+
+    def _advance_observed(self, last_step: int, monitor: Monitor) -> None:
+        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -177,96 +231,69 @@ class _CompiledRun:
         self._arguments.history_capacity = self._history.shape[1]
 
     def outcome(self) -> loop.Outcome:
-        """Return final iterate, status codes (B,), numbers of steps (B,) and history of the run as a `loop.Outcome`."""
-        trace, table = [], self._history
-        if self._settings.is_monitored:
+        """Return the `Outcome` of the run: final iterates, status codes, numbers of steps and history of all items."""
+        n_steps, library = 0, self._library
+        if self._is_monitored:  # a step that is not finite counts: it has a row of NaN
             n_steps = int((self._n_iter + (self._status == Status.NON_FINITE)).max())
-            table = self._history[:, :n_steps]
-            items = torch.arange(self._batch)
-            trace = [(items, rows) for rows in table.unbind(1)]
-        end = self._unpack()
-        return _CompiledOutcome(end, self._status, self._n_iter, trace, StepBackend.COMPILED, history=table)
-
-    def _unpack(self) -> Iterate:
-        """Return the `Iterate` after the last step of each item, copied from the arrays of the library."""
-        iterate, plan_fields = self._iterate, self._library.plan_fields
         columns = self._numbers.unbind(1)
-        n_plan = len(plan_fields)
-        numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan :], strict=True))
-        local_cost = self._select(self._outputs, 0)
-        previous_state, history, cost = None, None, None
-        may_extrapolate = self._settings.may_extrapolate
-        after, before = (dict(zip(plan_fields, columns[start:], strict=False)) for start in (0, n_plan))
-        plan, last_plan = self._select(self._plans, 0), self._select(self._plans, -1)
-        if self._conic is None:
-            state = _replace_plan(iterate.state, plan, after)
-            if iterate.previous_state is not None:
-                previous_state = _replace_plan(iterate.previous_state, last_plan, before)
-        else:
-            problem = self._settings.problem
-            last = last_plan, self._select(self._outputs, -1)
-            state = self._conic.state(problem, iterate.state, last, plan, after)
-            if iterate.previous_state is not None:
-                previous_state = self._conic.previous_state(problem, iterate.previous_state, last_plan, before)
-        state = replace(state, local_cost=local_cost)
-        if self._costs is not None and may_extrapolate is not None:
-            # The library sets the cost of the next step only where one may be extrapolated.
-            cost = torch.where(may_extrapolate[:, None, None], self._select(self._costs, 0), local_cost)
-            history = CostHistory(
-                inputs=(self._select(self._costs, -2), self._select(self._costs, -1)),
-                outputs=(self._select(self._outputs, -1), local_cost),
-                n_steps=numbers.pop("n_steps"),
-                is_long_step=numbers.pop("is_long_step") > 0,
-                had_rejected_long_step=numbers.pop("had_rejected_long_step") > 0,
-            )
-        controls = Controls(
-            cost=cost,
-            is_extrapolated=numbers["is_extrapolated"] > 0,
-            **{name: numbers[name] for name in ("eps", "entropy", "leaves_zeros", "iteration_multiplier")},
-        )
-        return Iterate(
-            state=state,
-            previous_state=previous_state,
-            f=self._f[:, : self._n],
-            g=self._g[:, : self._m],
-            **{name: numbers[name] for name in _RESULTS},
-            controls=controls,
-            history=history,
+        numbers = dict(zip(library.iterate_fields, columns[2 * len(library.plan_fields) :], strict=True))
+        plans, outputs, *inputs = (matrices.unbind(1) for matrices in self._matrices)
+        states = self._states(plans, outputs)
+        iterate = unpack_iterate(states, self._potentials, numbers, outputs, inputs[0] if inputs else None)
+        history = self._history[:, :n_steps]
+        *terms, relaxed = self._values.unbind(1)
+        values = (Terms(*terms), relaxed) if self._arguments.values else None
+        return _CompiledOutcome(
+            iterate, self._status, self._n_iter, [], StepBackend.COMPILED, values=values, history=history
         )
 
-    def _select(self, matrices: Tensor, offset: int) -> Tensor:
-        """Return the matrices (B, n, m) of step number n_iter + offset of each item.
+    def _states(self, plans: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        """Return the states of the last plan and, in monitored runs, of the plan before, which has no local cost.
 
-        matrices: (B, 3, rows, stride), those of the last three steps; offset: 0, −1 or −2.
+        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one.
         """
-        position = (self._n_iter + (3 + offset)) % 3
-        taken = matrices[:, int(position[0])] if self._batch == 1 else matrices[torch.arange(self._batch), position]
-        return taken[:, : self._n, : self._m].clone(memory_format=torch.contiguous_format)
+        names, width = self._library.plan_fields, len(self._library.plan_fields)
+        after, before = self._numbers[:, :width], self._numbers[:, width : 2 * width]
+        if self._conic is not None:
+            last = plans[2], outputs[2]
+            log_masses = (numbers[:, names.index("log_mass")] for numbers in (after, before))
+            return self._conic.states(
+                self._problem, last, plans[0], outputs[0], log_masses, with_previous=self._is_monitored
+            )
+        least = self._inputs.mass_rule.min_log_mass
+        previous = plan_state(plans[2], None, before, least, names) if self._is_monitored else None
+        return plan_state(plans[0], outputs[0], after, least, names), previous
 
 
-def _padded(vectors: Tensor) -> Tensor:
-    """Return a copy of vectors (B, n) padded with zeros to a multiple of 8 entries."""
-    padded = vectors.new_zeros(len(vectors), native.padded_size(vectors.shape[1]))
-    padded[:, : vectors.shape[1]] = vectors
-    return padded
+def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
+    """Return the distances of both spaces, (n, n) or (B, n, n) each, and the linear cost, without their graphs."""
+    cost = None if inputs.cost is None else inputs.cost.detach()
+    return inputs.dx.dense().detach(), inputs.dy.dense().detach(), cost
 
 
-def _padded_three_times(matrices: Tensor) -> Tensor:
-    """Return three copies of matrices (B, n, m), (B, 3, n, stride), rows padded with zeros to a multiple of 8."""
-    batch, n, m = matrices.shape
-    padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
-    padded[:, :, :, :m] = matrices[:, None]
-    return padded
+@lru_cache(maxsize=SOLVER_CONFIG.max_cached_configs)
+def config_tensor(
+    names: tuple[str, ...], options: StepOptions, *, samples_rows: bool, is_monitored: bool, max_iter: int
+) -> Tensor:
+    """Return the values of `config_values` as a tensor, which must not be changed."""
+    values = config_values(names, options, samples_rows=samples_rows, is_monitored=is_monitored, max_iter=max_iter)
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
-    """Return a threshold or an option of the run for each of `names`. options: an AlternateMin without Nones."""
+    """Return thresholds and options of a run in the order of `names`.
+
+    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`.
+    """
     of_run = {
         "tol": options.tol,
-        "anneal": float("nan") if options.anneal is None else options.anneal,
+        "anneal": math.nan if options.anneal is None else options.anneal,
+        "inner_tol": math.nan if options.inner.tol is None else options.inner.tol,
         "inner_max_iter": options.inner.max_iter,
+        "proximal_first": options.proximal.first,
+        "proximal_last": options.proximal.last,
         "proximal_factor": options.proximal.factor,
         "uses_log_domain": options.inner.method == "log",
         "samples_rows": samples_rows,
@@ -282,95 +309,5 @@ def config_values(
 def thresholds() -> dict[str, Any]:
     """Return all fields of the config records that the compiled library may read, and the `Status` codes, by name."""
     configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
-    return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
-
-
-def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `Parameters` (eps, rhos, log masses, ...) of a problem by name, (B,) each.
-
-    mass_rule: the `MassRule` of the problem.
-    """
-    penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
-    return {
-        "eps": eps,
-        "rho_a": problem.div_a.rho,
-        "rho_b": problem.div_b.rho,
-        "penalty_a": penalty_a,
-        "penalty_b": penalty_b,
-        "penalty_total": mass_rule.weights.total,
-        "log_mass_a": mass_rule.log_mass_a,
-        "log_mass_b": mass_rule.log_mass_b,
-        "is_hard_a": mass_rule.is_hard_a.double(),
-        "is_hard_b": mass_rule.is_hard_b.double(),
-        "alpha": torch.zeros_like(eps) if mass_rule.alpha is None else mass_rule.alpha,
-        "collapsed_log_mass": mass_rule.min_log_mass,
-    }
-
-
-def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
-    """Return rhos, eps, tolerances and entropies of a run, (B,) each, by field of the C++ record `Parameters`.
-
-    mass_rule: the `MassRule` of the problem, None for a conic problem.
-    """
-    problem, may_extrapolate = settings.problem, settings.may_extrapolate
-    of_problem = conic_parameters(problem) if mass_rule is None else problem_parameters(problem, mass_rule)
-    return {
-        **{name: getattr(settings, name) for name in ITEM_SETTINGS},
-        **of_problem,
-        "converged_status": settings.converged_status.double(),
-        "may_extrapolate": torch.zeros_like(settings.noise) if may_extrapolate is None else may_extrapolate.double(),
-    }
-
-
-# The fields (B,) of `Iterate` with results of the last step.
-_RESULTS = (
-    "solution_log_mass",
-    "last_entropy",
-    "objective",
-    "change",
-    "residual",
-    "n_returns",
-    "converged_objective",
-)
-
-
-def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
-    """Return the scalars of an iterate, of its plans and controls, as the C++ record `IterateNumbers`, (B, fields)."""
-    numbers_of = _plan_numbers if hasattr(iterate.state, "kls") else conic_plan_numbers
-    plan = numbers_of(iterate.state)
-    previous = plan if iterate.previous_state is None else numbers_of(iterate.previous_state)
-    controls, history = iterate.controls, iterate.history
-    none = torch.zeros_like(iterate.change)
-    others = {
-        **{name: value for name, value in vars(iterate).items() if isinstance(value, Tensor)},
-        **{name: value for name, value in vars(controls).items() if isinstance(value, Tensor)},
-        "is_extrapolated": controls.is_extrapolated.double(),
-        "n_steps": none if history is None else history.n_steps,
-        "is_long_step": none if history is None else history.is_long_step.double(),
-        "had_rejected_long_step": none if history is None else history.had_rejected_long_step.double(),
-    }
-    columns = [values[name] for values in (plan, previous) for name in library.plan_fields]
-    return torch.stack([*columns, *(others[name] for name in library.iterate_fields)], dim=1)
-
-
-def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `PlanNumbers` (log masses, distortion, ...) of a state by name, (B,) each."""
-    kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
-    names = ("log_mass", "distortion", "linear", "reported_log_mass")
-    return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
-
-
-def _replace_plan(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-    """Return a copy of a `PlanState` with the plan `unit_plan` (B, n, m) and the values that belong to that plan.
-
-    numbers: (B,) each, by name: "log_mass", "distortion", "kl_a", "kl_b", "kl_plan", "linear", "reported_log_mass".
-    """
-    return replace(
-        state,
-        unit_plan=unit_plan,
-        log_mass=numbers["log_mass"],
-        distortion=numbers["distortion"],
-        kls=torch.stack([numbers["kl_a"], numbers["kl_b"], numbers["kl_plan"]], dim=1),
-        linear=numbers["linear"],
-        reported_log_mass=numbers["reported_log_mass"],
-    )
+    of_distortion = {"min_relative_mean": DISTORTION_CONFIG.min_relative_mean}
+    return native.merge_values(*map(vars, configs), of_distortion, {status.name: int(status) for status in Status})

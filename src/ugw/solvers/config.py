@@ -113,6 +113,9 @@ class SolverConfig:
     # Steps for which the history of a compiled run has room at first; then it grows.
     first_history_rows: int = 64
 
+    # Options of runs whose table of thresholds is kept: a program uses few of them, a table takes a few kilobytes.
+    max_cached_configs: int = 64
+
     # -- CUDA
     # Steps between two synchronizations of an unmonitored run on CUDA.
     max_unchecked_steps: int = 6

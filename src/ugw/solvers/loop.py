@@ -37,7 +37,8 @@ class Outcome:
     """The end of a loop: final state, status codes (B,), number of steps (B,), and the monitored numbers of every step.
 
     trace: for every step the indices (k,) of the items in the batch at that step, and their numbers (k, columns);
-    backend: the `StepBackend` code of what computed the steps.
+    backend: the `StepBackend` code of what computed the steps; values: the terms of the objective of the final plan and
+    its relaxed value, F(p, q) with the plan q before, (B,) each; None if they were not computed.
     """
 
     state: Any
@@ -45,6 +46,7 @@ class Outcome:
     n_iter: Tensor
     trace: list[tuple[Tensor, Tensor]]
     backend: int = StepBackend.TORCH
+    values: tuple[Any, Tensor] | None = None
 
     def continued_by(self, second: Outcome) -> Outcome:
         """Return the joint outcome of this run and a second one that continued it: state of the second, steps of both.

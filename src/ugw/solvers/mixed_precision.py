@@ -37,7 +37,7 @@ def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
     None if that would not save time. Float32 for a float64 problem, TF32 for a large float32 problem on CUDA.
     """
     choice = size_class(*problem.largest)
-    if not choice.has_low_precision_phase or problem.compiled_inputs() is None:
+    if not choice.has_low_precision_phase or not problem.has_stored_squares:
         return None
     if problem.x.dtype == torch.float64:
         single = problem.to(torch.float32)

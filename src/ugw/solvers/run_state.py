@@ -18,6 +18,16 @@ from ..results.records import Status
 from .config import SOLVER_CONFIG
 
 
+@dataclass(frozen=True)
+class StepOptions:
+    """The options of an AlternateMin that change the arithmetic of its steps; captured graphs are kept for these."""
+
+    tol: float
+    inner: Any  # a Sinkhorn
+    proximal: Any  # a ProximalSchedule
+    anneal: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class RunSettings(BatchRecord):
     """The constants of a run, (B,) each unless stated otherwise.
@@ -30,7 +40,7 @@ class RunSettings(BatchRecord):
     """
 
     problem: Problem
-    options: Any  # an AlternateMin
+    options: StepOptions
     first_entropy: Tensor
     last_entropy: Tensor
     max_entropy: Tensor
@@ -70,13 +80,24 @@ def prepare_run(
     unit_plan: (B, n, m), of mass 1; options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if
     there was one, NaN for items that made no step in it.
     """
-    # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
-    options = replace(options, progress=False, callback=None, max_iter=1)
-    state, is_soft, values = call_on_device(_compute_settings, problem, unit_plan, options, entropy)
+    step_options = read_step_options(options)
+    state, is_soft, values = call_on_device(_compute_settings, problem, unit_plan, step_options, entropy)
     constants = dict(zip(ITEM_SETTINGS, values, strict=True))
+    return state, run_settings(problem, step_options, constants, is_soft, is_monitored=is_monitored)
+
+
+def read_step_options(options: Any) -> StepOptions:
+    """Return the `StepOptions` of an AlternateMin."""
+    return StepOptions(options.tol, options.inner, options.proximal, options.anneal)
+
+
+def run_settings(
+    problem: Problem, options: StepOptions, constants: dict[str, Tensor], is_soft: Tensor, *, is_monitored: bool
+) -> RunSettings:
+    """Return the settings of a run with these `ITEM_SETTINGS`, (B,) each; is_soft: (B,) bool, may be extrapolated."""
     needs_proximal = (constants["last_entropy"] > problem.eps).any()
     uses_proximal_steps, any_soft = torch.stack([needs_proximal, is_soft.any()]).tolist()
-    settings = RunSettings(
+    return RunSettings(
         problem,
         options,
         **constants,
@@ -85,11 +106,10 @@ def prepare_run(
         samples_rows=size_class(*problem.largest).samples_rows,
         is_monitored=is_monitored,
     )
-    return state, settings
 
 
 def _compute_settings(
-    problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
+    problem: Problem, unit_plan: Any, options: StepOptions, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
     """Return the initial plan with its cost and objective terms (state), (B,) bool, and `ITEM_SETTINGS`, (B,) each.
 

@@ -34,7 +34,11 @@ inline int pad(int count) { return (count + PADDING - 1) / PADDING * PADDING; }
     FIELD(negligible_eps_share) FIELD(decrease_window) FIELD(max_decrease_rate) FIELD(min_relative_value)              \
     FIELD(min_decrease_rate) FIELD(min_overlap) FIELD(conic_extrapolation) FIELD(min_extrapolated_share)               \
     FIELD(uses_log_domain) FIELD(samples_rows) FIELD(is_monitored) FIELD(max_iter)                                     \
-    FIELD(RUNNING) FIELD(MAX_ITER) FIELD(ALTERNATING) FIELD(COLLAPSED) FIELD(NON_FINITE)
+    FIELD(inner_tol) FIELD(proximal_first) FIELD(proximal_last) FIELD(proximal_rounding) FIELD(max_proximal_share)     \
+    FIELD(sum_rounding) FIELD(max_trusted_noise) FIELD(noise_factor) FIELD(stiff_residual) FIELD(min_residual)         \
+    FIELD(objective_resolution) FIELD(min_relative_mean)                                                               \
+    FIELD(RUNNING) FIELD(CONVERGED) FIELD(MAX_ITER) FIELD(ALTERNATING) FIELD(PRECISION) FIELD(COLLAPSED)               \
+    FIELD(NON_FINITE)
 
 // Constants of one item: of its problem and of `RunSettings`.
 #define UGW_PARAMETER_FIELDS(FIELD)                                                                                    \
@@ -95,6 +99,11 @@ struct HistoryRow {
     double objective, relaxed, change, residual, mass;
 };
 
+// The objective at the end of a run: the terms of F(p, p) and the value F(p, q) of the last plan p and the plan q before.
+struct FinalValues {
+    double distortion, linear, marginal_a, marginal_b, entropy, relaxed;
+};
+
 // An array of Python: item i starts at data + i·item; strides count doubles and may be 0.
 struct Strided {
     const double* data;
@@ -136,22 +145,22 @@ struct Run {
     double seconds;                 // after which no further step is begun
     const Config* config;
     const std::int64_t* sizes;  // (batch, 2), n and m without padding
-    const Parameters* parameters;
+    Parameters* parameters;
     Strided dx, dy, cost, log_a, log_b;  // cost.data is null if there is no linear cost
     IterateNumbers* iterates;
     std::int64_t* status;
     std::int64_t* n_iter;
     HistoryRow* history;  // (batch, history_capacity), or null
-    // Potentials, (batch, f_size) and (batch, g_size), padded with zeros.
-    double* f;
-    double* g;
+    double *f, *g;        // potentials, (batch, f_size) and (batch, g_size)
     std::int64_t f_size, g_size;
     // The last three plans, local costs of plans, and local costs at which steps were linearized (or null):
-    // (batch, 3, rows, stride) each, padded with zeros. Step k writes to position k modulo 3.
+    // (batch, 3, rows, stride) each, padded with zeros. Before and after a call, those of the last step are at position 0,
+    // of the step before at 2, and of the one before that at 1.
     double* plans;
     double* outputs;
     double* inputs;
     std::int64_t rows, stride;
+    FinalValues* values;    // (batch,), or null; of the last plans after a call
     const ConicRun* conic;  // null for problems with a distortion t²; if given, dx, dy and cost are not read
 };
 
@@ -173,10 +182,7 @@ struct LinearRun {
     FIELD(n_coarse_clusters) FIELD(n_random_candidates) FIELD(n_anchor_pairs) FIELD(anchor_width)                      \
     FIELD(eccentricity_step) FIELD(n_noise_factors) FIELD(symmetry_breaking_noise) FIELD(first_transport_eps_share)    \
     FIELD(last_transport_eps_share) FIELD(transport_tol) FIELD(transport_max_iter) FIELD(min_coarse_eps_share)         \
-    FIELD(min_candidate_distance) FIELD(candidate_tie) FIELD(min_relative_mean) FIELD(tol) FIELD(inner_tol) FIELD(proximal_first)           \
-    FIELD(proximal_last) FIELD(proximal_rounding) FIELD(max_proximal_share) FIELD(sum_rounding)                        \
-    FIELD(max_trusted_noise) FIELD(noise_factor) FIELD(stiff_residual) FIELD(min_residual) FIELD(forcing)              \
-    FIELD(objective_resolution) FIELD(CONVERGED) FIELD(PRECISION)
+    FIELD(min_candidate_distance) FIELD(candidate_tie)
 
 struct SearchConfig {
     UGW_SEARCH_FIELDS(UGW_DECLARE)

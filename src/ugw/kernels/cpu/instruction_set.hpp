@@ -14,6 +14,7 @@ namespace UGW_NAMESPACE {
 #include "step.hpp"
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
+#include "prepare.hpp"
 #include "search.hpp"
 #include "swaps.hpp"
 #include "frank_wolfe.hpp"
@@ -21,6 +22,8 @@ namespace UGW_NAMESPACE {
 void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
     run_items(run, next, deadline);
 }
+
+void prepare(const Run& run, std::atomic<std::int64_t>& next) { prepare_items(run, next); }
 
 void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve_linear_items(run, next); }
 

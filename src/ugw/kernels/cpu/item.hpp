@@ -20,6 +20,7 @@ struct Item {
     double *f, *g;
     double *plans, *outputs, *inputs;  // (3, rows, stride) each
     std::int64_t rows, stride;
+    std::int64_t first_step = 0;  // the step whose matrices are at position 0
     ConicItem conic;
     bool is_conic = false;
 
@@ -33,7 +34,7 @@ struct Item {
     bool uses_proximal_steps() const { return parameters->last_entropy > parameters->eps; }
 
   private:
-    Matrix at(double* data, std::int64_t k) const { return {data + (k + 3) % 3 * rows * stride, stride}; }
+    Matrix at(double* data, std::int64_t k) const { return {data + (k - first_step + 3) % 3 * rows * stride, stride}; }
 };
 
 // A copy of the matrix (rows, cols) of an item with padded rows, zero in the padding.
@@ -118,5 +119,6 @@ static Item read_item(const Run& run, std::int64_t i, Arena& arena) {
     item.inputs = run.inputs == nullptr ? nullptr : run.inputs + i * size;
     item.rows = run.rows;
     item.stride = run.stride;
+    item.first_step = run.n_iter[i];
     return item;
 }

@@ -6,6 +6,7 @@
 
 using Deadline = std::chrono::steady_clock::time_point;
 using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
+using PrepareFunction = void (*)(const Run&, std::atomic<std::int64_t>&);
 using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
 using ProductFunction = void (*)(const ProductRun&, std::atomic<std::int64_t>&);
 using SearchFunction = void (*)(const SearchRun&, std::atomic<std::int64_t>&);
@@ -14,6 +15,7 @@ using FrankWolfeFunction = void (*)(const FrankWolfeRun&, std::atomic<std::int64
 #define UGW_RUN(name)                                                      \
     namespace name {                                                       \
     void run(const Run&, std::atomic<std::int64_t>&, Deadline);            \
+    void prepare(const Run&, std::atomic<std::int64_t>&);                  \
     void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);       \
     void multiply(const ProductRun&, std::atomic<std::int64_t>&);          \
     void search(const SearchRun&, std::atomic<std::int64_t>&);             \
@@ -30,6 +32,7 @@ namespace {
 struct Choice {
     const char* name;
     RunFunction run;
+    PrepareFunction prepare;
     LinearFunction solve_linear;
     ProductFunction multiply;
     SearchFunction search;
@@ -46,11 +49,13 @@ Choice choose_instruction_set() {
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl");
     if (has_avx512 && is_wanted("avx512"))
-        return {"avx512", avx512::run, avx512::solve_linear, avx512::multiply, avx512::search, avx512::frank_wolfe};
+        return {"avx512", avx512::run, avx512::prepare, avx512::solve_linear, avx512::multiply, avx512::search,
+                avx512::frank_wolfe};
     if (has_avx2 && is_wanted("avx2"))
-        return {"avx2", avx2::run, avx2::solve_linear, avx2::multiply, avx2::search, avx2::frank_wolfe};
+        return {"avx2", avx2::run, avx2::prepare, avx2::solve_linear, avx2::multiply, avx2::search, avx2::frank_wolfe};
 #endif
-    return {"baseline", baseline::run, baseline::solve_linear, baseline::multiply, baseline::search, baseline::frank_wolfe};
+    return {"baseline", baseline::run, baseline::prepare, baseline::solve_linear, baseline::multiply, baseline::search,
+            baseline::frank_wolfe};
 }
 
 const Choice& chosen() {
@@ -121,6 +126,15 @@ std::int64_t ugw_run(const Run* run) {
     for (std::int64_t i = 0; i < run->batch; ++i)
         n_left += run->status[i] == static_cast<std::int64_t>(run->config->RUNNING) && run->n_iter[i] < run->last_step;
     return n_left;
+}
+
+// Prepare the runs of a batch from the plans at position 0 of `plans`: set the parameters that do not describe the problem,
+// the iterates before the first step and all local costs. cost_scale of the parameters is the mean distortion of the
+// product plan if it is known, NaN otherwise. Returns 0, or −1 if memory is missing.
+std::int64_t ugw_prepare(const Run* run) {
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&] { chosen().prepare(*run, next); };
+    return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 
 // Solve the linear problems of a batch by Sinkhorn. Returns 0, or −1 if memory is missing.

@@ -85,6 +85,7 @@ class Run(ctypes.Structure):
         ("inputs", c_void_p),
         ("rows", c_int64),
         ("stride", c_int64),
+        ("values", c_void_p),
         ("conic", ctypes.POINTER(ConicRun)),
     ]
 
@@ -219,6 +220,11 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
 
+    def prepare(self, arguments: Run) -> None:
+        """Set the settings of the runs of a batch and their iterates before the first step, from their plans."""
+        if self.handle.ugw_prepare(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of a compiled step")
+
     def solve_linear(self, arguments: LinearRun) -> None:
         """Solve linear problems by Sinkhorn; write f, g, plan, log_mass and residual to the arrays of `arguments`."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
@@ -247,6 +253,7 @@ class Library:
 # The functions of the library and the records of their arguments.
 _RECORDS: dict[str, type[ctypes.Structure]] = {
     "ugw_run": Run,
+    "ugw_prepare": Run,
     "ugw_solve_linear": LinearRun,
     "ugw_multiply": ProductRun,
     "ugw_search": SearchRun,
@@ -289,7 +296,8 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        if handle.ugw_run_size() != ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, _RECORDS.values())):
+        size = ctypes.sizeof(ConicRun) + sum(map(ctypes.sizeof, set(_RECORDS.values())))
+        if handle.ugw_run_size() != size or not all(hasattr(handle, name) for name in _RECORDS):
             continue  # built from other sources
         for name, record in _RECORDS.items():
             function = getattr(handle, name)

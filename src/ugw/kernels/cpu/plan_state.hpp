@@ -135,18 +135,29 @@ static double product_kl(double kl_sum, double log_mass, double log_reference) {
     return std::exp(2.0 * log_reference) * (std::exp(t) * (kl_sum + t) - std::expm1(t));
 }
 
-// F(p, q) for plans with the given log masses; distortion: <local cost of q, p>, of unit plans.
-static double objective(
+// The terms of F(p, q) for plans with the given log masses; distortion: <local cost of q, p>, of unit plans.
+static FinalValues objective_terms(
     const Item& item, const PlanNumbers& p, double log_mass_p, const PlanNumbers& q, double log_mass_q, double distortion
 ) {
     const Parameters& c = *item.parameters;
     const double log_mass = log_mass_p + log_mass_q;
     const double linear =
         item.has_linear_cost() ? 0.5 * c.alpha * (std::exp(log_mass_p) * p.linear + std::exp(log_mass_q) * q.linear) : 0.0;
-    return std::exp(log_mass) * distortion + linear +
-           c.penalty_a * product_kl(p.kl_a + q.kl_a, log_mass, c.log_mass_a) +
-           c.penalty_b * product_kl(p.kl_b + q.kl_b, log_mass, c.log_mass_b) +
-           c.eps * product_kl(p.kl_plan + q.kl_plan, log_mass, c.log_mass_a + c.log_mass_b);
+    FinalValues terms = {};
+    terms.distortion = std::exp(log_mass) * distortion;
+    terms.linear = linear;
+    terms.marginal_a = c.penalty_a * product_kl(p.kl_a + q.kl_a, log_mass, c.log_mass_a);
+    terms.marginal_b = c.penalty_b * product_kl(p.kl_b + q.kl_b, log_mass, c.log_mass_b);
+    terms.entropy = c.eps * product_kl(p.kl_plan + q.kl_plan, log_mass, c.log_mass_a + c.log_mass_b);
+    return terms;
+}
+
+// F(p, q), the sum of `objective_terms`.
+static double objective(
+    const Item& item, const PlanNumbers& p, double log_mass_p, const PlanNumbers& q, double log_mass_q, double distortion
+) {
+    const FinalValues terms = objective_terms(item, p, log_mass_p, q, log_mass_q, distortion);
+    return terms.distortion + terms.linear + terms.marginal_a + terms.marginal_b + terms.entropy;
 }
 
 // The factor alpha/2m of the linear cost in the problem divided by the mass m of a plan.

@@ -1,101 +1,7 @@
 // The search for initial plans of one item, the counterpart of initializers/coarse.py: candidates between clusters of the
 // points, successive halving there, prolongation to all points, successive halving there.
 
-// The problem of one level of the search, between clusters or on all points. eps: that of the item, or more.
-struct Level {
-    int n, m;
-    Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
-    const double *log_a, *log_b, *a, *b, *row_weights;
-    double eps, cost_scale;
-    Parameters parameters;  // with the fields that do not depend on a candidate
-};
-
-// The means Σ_ij w_i w_j D_ij and Σ_ij w_i w_j D_ij² for weights w of mass 1.
-static std::pair<double, double> distance_moments(Matrix d, const double* w, int n) {
-    double first = 0.0, second = 0.0;
-    for (int i = 0; i < n; ++i) {
-        Vec sum = {}, squares = {};
-        for (int j = 0; j < pad(n); j += LANES) {
-            const Vec entry = load(d.row(i) + j), weighted = entry * load(w + j);
-            sum += weighted;
-            squares += entry * weighted;
-        }
-        first += w[i] * sum_lanes(sum);
-        second += w[i] * sum_lanes(squares);
-    }
-    return {first, second};
-}
-
-// Set cost_scale, eps and parameters of a level; eps is that of the item, but at least `min_eps_share` times the mean
-// distortion of the product plan.
-static void finish_level(Level& level, const Parameters& item, double min_eps_share, double min_relative_mean) {
-    const auto [mean_x, square_x] = distance_moments(level.dx, level.a, level.n);
-    const auto [mean_y, square_y] = distance_moments(level.dy, level.b, level.m);
-    const double squares = square_x + square_y, mean = squares - 2.0 * mean_x * mean_y;
-    const double distortion_scale = mean > min_relative_mean * squares ? mean : (squares > 0.0 ? squares : 1.0);
-    level.cost_scale = distortion_scale;
-    if (level.cost.data != nullptr) {
-        double linear = 0.0;
-        for (int i = 0; i < level.n; ++i) {
-            Vec total = {};
-            for (int j = 0; j < pad(level.m); j += LANES) total += abs(load(level.cost.row(i) + j)) * load(level.b + j);
-            linear += level.a[i] * sum_lanes(total);
-        }
-        level.cost_scale += 0.5 * item.alpha * std::exp(-0.5 * (item.log_mass_a + item.log_mass_b)) * linear;
-    }
-    level.eps = std::max(item.eps, min_eps_share * distortion_scale);
-    level.parameters = item;
-    level.parameters.eps = level.eps;
-    const double total = item.penalty_a + item.penalty_b + level.eps;
-    level.parameters.penalty_total = total > 0.0 ? total : 1.0;
-}
-
-// -- steps of one candidate ---------------------------------------------------------------------------------------------
-
-// The root mean square of the finite entries of a cost under a⊗b.
-static double cost_rms(const Level& level, Matrix cost, double shift, Matrix linear, double weight) {
-    double total = 0.0;
-    for (int i = 0; i < level.n; ++i) {
-        Vec sum = {};
-        for (int j = 0; j < pad(level.m); j += LANES) {
-            Vec entry = load(cost.row(i) + j) - shift;
-            if (linear.data != nullptr) entry += weight * load(linear.row(i) + j);
-            sum += finite_or_zero(entry) * finite_or_zero(entry) * load(level.b + j);
-        }
-        total += level.a[i] * sum_lanes(sum);
-    }
-    return std::sqrt(total);
-}
-
-// Set the tolerances and entropies of a run, as `_compute_settings` in solvers/run_state.py does; rms: root mean square
-// of the first linearized cost.
-static void set_run_parameters(const Level& level, const SearchConfig& config, double rms, Parameters& p) {
-    const double rho_total = p.rho_a + p.rho_b, scale = std::min(level.cost_scale, rho_total);
-    const double rounding = config.sum_rounding * std::numeric_limits<double>::epsilon();
-    const double largest = config.max_proximal_share * scale;
-    const double noise_entropy = rounding * std::min(rms, rho_total) / config.max_trusted_noise;
-    const double last_share = config.proximal_last * (1.0 - config.proximal_rounding);
-    p.last_entropy = std::max(p.eps, std::max(last_share * scale, std::min(noise_entropy, largest)));
-    p.max_entropy = std::max(p.last_entropy, largest);
-    const double inner_noise = rounding * (1.0 + rms / p.last_entropy);
-    p.noise = p.eps > 0.0 ? rounding * (1.0 + rms / p.eps) : inner_noise;
-    const double max_tol = std::max(config.max_trusted_noise, config.tol);
-    p.change_tol = std::min(std::max(config.noise_factor * p.noise, config.tol), max_tol);
-    const double stiffness = std::max(p.penalty_a, p.penalty_b) / scale;
-    const double root = std::sqrt(std::max(stiffness, std::numeric_limits<double>::min()));
-    const double stiff_residual = std::max(config.stiff_residual / root, config.min_residual);
-    const double rounded_tol = std::min(std::max(config.noise_factor * inner_noise, config.tol), max_tol);
-    const double required = std::min(rounded_tol, config.inner_tol);
-    p.residual_tol = std::max(std::min(required, stiff_residual), std::min(inner_noise, config.max_trusted_noise));
-    const bool is_hard = p.is_hard_a != 0.0 || p.is_hard_b != 0.0;
-    p.may_extrapolate = p.last_entropy <= p.eps && !is_hard ? 1.0 : 0.0;
-    p.cost_scale = scale;
-    p.converged_status = p.noise > config.max_trusted_noise ? config.PRECISION : config.CONVERGED;
-    p.inner_tol = std::min(p.residual_tol, config.inner_tol);
-    const double objective_scale = level.cost_scale + p.penalty_a + p.penalty_b;
-    p.objective_resolution = (rounding + config.objective_resolution * config.tol) * objective_scale *
-                             std::exp(p.log_mass_a + p.log_mass_b);
-}
+// -- the run of one candidate -------------------------------------------------------------------------------------------
 
 // Divide a plan by its mass; false if the mass is not positive and finite.
 static bool normalize(Matrix plan, int n, int m) {
@@ -106,17 +12,6 @@ static bool normalize(Matrix plan, int n, int m) {
     for (int i = 0; i < n; ++i)
         for (int j = 0; j < pad(m); j += LANES) store(plan.row(i) + j, factor * load(plan.row(i) + j));
     return true;
-}
-
-// Σ p log p, with 0 log 0 = 0.
-static double neg_entropy(Matrix plan, int n, int m) {
-    Vec total = {};
-    for (int i = 0; i < n; ++i)
-        for (int j = 0; j < pad(m); j += LANES) {
-            const Vec p = load(plan.row(i) + j);
-            total += p > 0.0 ? p * log(p) : Vec{};
-        }
-    return sum_lanes(total);
 }
 
 // The work arrays that all candidates of a level share.
@@ -162,8 +57,7 @@ static double penalized_objective(const Level& level, const Item& item, const Pl
 // Make at most `max_steps` steps from `plan`, which is replaced by the last plan, of mass 1; returns the penalized
 // objective of that plan, +inf if it is not finite.
 static double run_candidate(
-    const Level& level, const Config& config, const SearchConfig& search, int max_steps, CandidateMemory& memory,
-    Matrix plan
+    const Level& level, const Config& config, int max_steps, CandidateMemory& memory, Matrix plan
 ) {
     const int n = level.n, m = level.m;
     Parameters parameters = level.parameters;
@@ -183,17 +77,9 @@ static double run_candidate(
     if (max_steps > 0) {
         const double weight = item.has_linear_cost() ? linear_weight(item, iterate.state.log_mass) : 0.0;
         const double mean_cost = iterate.state.distortion + weight * iterate.state.linear;
-        set_run_parameters(level, search, cost_rms(level, item.output(0), mean_cost, item.cost, weight), parameters);
+        set_run_parameters(level, config, cost_rms(level, item.output(0), mean_cost, item.cost, weight), parameters);
         copy(item.output(0), n, m, item.input(0));
-        const double first_share = std::max(parameters.last_entropy, search.proximal_first * parameters.cost_scale);
-        const double first = parameters.eps < parameters.last_entropy ? first_share : parameters.eps;
-        iterate.previous_state = iterate.state;
-        iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
-        iterate.last_entropy = iterate.entropy = std::max(first, parameters.eps);
-        iterate.objective = iterate.converged_objective = INFINITE;
-        iterate.change = iterate.n_returns = iterate.is_extrapolated = iterate.n_steps = iterate.is_long_step = 0.0;
-        iterate.had_rejected_long_step = 0.0;
-        iterate.eps = parameters.eps;
+        iterate = first_iterate(config, parameters, iterate.state);
         std::fill(item.f, item.f + pad(n), 0.0);
         std::fill(item.g, item.g + pad(m), 0.0);
         const int running = static_cast<int>(config.RUNNING), non_finite = static_cast<int>(config.NON_FINITE);
@@ -261,7 +147,7 @@ static void run_rounds_of_candidates(
     for (std::int64_t r = 0; r < n_rounds && (r == 0 || candidates.order.size() > 1); ++r) {
         const int max_steps = static_cast<int>(rounds[r].max_steps);
         for (const int k : candidates.order)
-            candidates.values[k] = run_candidate(level, config, search, max_steps, memory, candidates.plans[k]);
+            candidates.values[k] = run_candidate(level, config, max_steps, memory, candidates.plans[k]);
         select_survivors(level, rounds[r], search, candidates);
     }
 }
@@ -612,22 +498,6 @@ static Matrix prolongate(
 
 // -- the search of one item ---------------------------------------------------------------------------------------------
 
-// The problem of item i on all its points.
-static Level read_level(const SearchRun& run, std::int64_t i, Arena& arena) {
-    Level level;
-    const int n = level.n = static_cast<int>(run.sizes[2 * i]), m = level.m = static_cast<int>(run.sizes[2 * i + 1]);
-    level.dx = pack_matrix(run.dx, i, n, n, arena);
-    level.dy = pack_matrix(run.dy, i, m, m, arena);
-    level.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : pack_matrix(run.cost, i, n, m, arena);
-    level.log_a = pack_log_weights(run.log_a, i, n, arena);
-    level.log_b = pack_log_weights(run.log_b, i, m, arena);
-    level.a = exponentials(level.log_a, n, arena);
-    level.b = exponentials(level.log_b, m, arena);
-    level.row_weights = extrapolation_weights(*run.config, level.a, n, arena);
-    finish_level(level, run.parameters[i], 0.0, run.search->min_relative_mean);
-    return level;
-}
-
 // The number of doubles that `search_item` takes from its arena.
 static std::size_t search_memory(const SearchRun& run, int n, int m) {
     const SearchConfig& search = *run.search;
@@ -653,7 +523,7 @@ static void search_item(const SearchRun& run, std::int64_t i) {
     const Clusters x = cluster_points(level.dx, level.a, n, n_clusters, search.eccentricity_step, arena);
     const Clusters y = cluster_points(level.dy, level.b, m, n_clusters, search.eccentricity_step, arena);
     Level small = aggregate(level, x, y, arena);
-    finish_level(small, run.parameters[i], search.min_coarse_eps_share, search.min_relative_mean);
+    finish_level(small, run.parameters[i], search.min_coarse_eps_share, config.min_relative_mean);
     CandidateMemory memory;
     memory.take(small, arena);
     Candidates candidates = make_candidates(small, config, search, run, memory.step, arena);

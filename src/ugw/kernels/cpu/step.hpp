@@ -63,8 +63,8 @@ static std::pair<double, PlanSums> solve_linear_problem(
         item.parameters->rho_b, *item.config
     );
     SinkhornMemory& s = memory.sinkhorn;
-    for (int i = 0; i < pad(item.n); i += LANES) store(s.phi + i, load(item.f + i) / entropy);
-    for (int j = 0; j < pad(item.m); j += LANES) store(s.gamma + j, load(item.g + j) / entropy);
+    for (int i = 0; i < pad(item.n); ++i) s.phi[i] = i < item.n ? item.f[i] / entropy : 0.0;
+    for (int j = 0; j < pad(item.m); ++j) s.gamma[j] = j < item.m ? item.g[j] / entropy : 0.0;
     const auto [tolerance, multiplier] = inner_effort(item);
     const Config& config = *item.config;
     const double max_rounds = std::ceil(config.inner_max_iter / config.iterations_per_check * multiplier);
