@@ -51,11 +51,6 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
     return torch.cat([plans, last[:, None]], dim=1)
 
 
-def n_solved_candidates(init: str) -> int:
-    """Return from how many initial plans an item is solved to convergence if `init` is this name."""
-    return 1 + INITIALIZER_CONFIG.n_best_candidates if init == "best" else 1
-
-
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:
     """Return the checked start: a name unchanged, or plans as a tensor (B, n, m).
 
