@@ -171,7 +171,7 @@ def test_proximal_steps_from_a_plan_with_zeros_are_those_of_torch(case):
     settings, iterate = start_run(problem, plan=plan / plan.sum())
     compare_steps(settings, iterate, n_steps=3)
     # A converged plan continues once with some product plan in its reference.
-    controls = replace(iterate.controls, leaves_zeros=torch.zeros_like(iterate.change))
+    controls = replace(iterate.controls, adds_product=torch.zeros_like(iterate.change))
     compare_steps(settings, replace(iterate, controls=controls), n_steps=3)
 
 

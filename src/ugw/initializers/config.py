@@ -108,7 +108,7 @@ class InitializerConfig:
     # Steps of the surrogate from each candidate.
     n_partial_surrogate_steps: int = 30
     # Steps of the surrogate without entropy, which converges slowly.
-    n_sharp_steps: int = 100
+    n_unregularized_steps: int = 100
     # Steps of Frank–Wolfe at each raised penalty: most plans are at a vertex by then.
     n_penalty_steps: int = 50
     # Max powers of ten by which the penalty is raised.

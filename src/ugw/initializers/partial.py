@@ -29,8 +29,12 @@ ALTERNATING_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_alterna
 # The surrogate runs from all its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_partial_surrogate_steps)),)
 # The surrogate without entropy, at one penalty: the best of its candidates survives.
-SHARP_SCHEDULE = (
-    Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
+UNREGULARIZED_SCHEDULE = (
+    Round(
+        AlternateMin(max_iter=INITIALIZER_CONFIG.n_unregularized_steps),
+        1,
+        tie_tolerance=INITIALIZER_CONFIG.solution_tie,
+    ),
 )
 # The partial problem at one penalty: the better of two candidates survives.
 PENALTY_SCHEDULE = (
@@ -102,7 +106,7 @@ def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) 
         factor = ratio.clamp(max=10.0**level)
         rho_a, rho_b = (side.rho * factor for side in (problem.div_a, problem.div_b))
         sharp = replace(surrogate, div_a=KL(rho_a), div_b=KL(rho_b), eps=torch.zeros_like(surrogate.eps))
-        best, _ = successive_halving(sharp, candidate_plans(sharp, "auto"), SHARP_SCHEDULE)
+        best, _ = successive_halving(sharp, candidate_plans(sharp, "auto"), UNREGULARIZED_SCHEDULE)
         plans = torch.cat([to_unit_mass(best) * max_mass, plans], dim=1)
         if level > 0:
             raised = replace(problem, div_a=TV(rho_a), div_b=TV(rho_b))

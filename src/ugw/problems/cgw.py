@@ -261,7 +261,7 @@ class CGW(Problem):
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
         overlap = -self._rho_total * self._log_mass_factor.exp() * overlap
-        return ConicTerms(apart=self._unmatched_value, overlap=overlap)
+        return ConicTerms(unmatched=self._unmatched_value, overlap=overlap)
 
     def lift(self, state: LiftedState) -> Lift:
         """Return the plan between cones of a state: P with row sums a, Q with column sums b, and w, (B, n, m) each.

@@ -26,7 +26,7 @@ from .io import (
 )
 from .parameters import are_equal, item_parameters
 from .projection import weighted_means
-from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, present
+from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, to_user
 
 # Entries of `parameters` that two results of one problem share.
 _PROBLEM_PARAMETERS = ("divergence", "rho", "mass", "eps", "loss", "fused", "cone", "cost")
@@ -94,7 +94,7 @@ class Result(BatchedResultBase):
     @property
     def terms(self) -> Any:
         """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or `ConicTerms` of conic results."""
-        return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
+        return self.tensors.terms.to_user(batched=self.batched, numpy=self.numpy)
 
     @property
     def mass(self) -> Any:
@@ -291,7 +291,7 @@ class Result(BatchedResultBase):
 
     def _to_user(self, value: Tensor) -> Any:
         """Return a tensor (B, ...) as users see it: an array or a tensor, (...) for a single result."""
-        return present(value, batched=self.batched, numpy=self.numpy)
+        return to_user(value, batched=self.batched, numpy=self.numpy)
 
     def _optional(self, codes: Tensor | None, convert: Callable[[int], Any]) -> Any:
         """Return None for None, for a single result `convert` of the integer codes (1,), for a batch those of (B,).

@@ -222,7 +222,7 @@ class _CompiledRun:
         controls = Controls(
             cost=cost,
             is_extrapolated=numbers["is_extrapolated"] > 0,
-            **{name: numbers[name] for name in ("eps", "entropy", "leaves_zeros", "iteration_multiplier")},
+            **{name: numbers[name] for name in ("eps", "entropy", "adds_product", "iteration_multiplier")},
         )
         return Iterate(
             state=state,

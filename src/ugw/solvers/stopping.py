@@ -61,6 +61,6 @@ def check_proximal_convergence(
     new = replace(
         new,
         converged_objective=torch.where(ends, new.objective, old.converged_objective),
-        controls=replace(new.controls, leaves_zeros=continues.to(new.change.dtype)),
+        controls=replace(new.controls, adds_product=continues.to(new.change.dtype)),
     )
     return new, torch.where(continues, int(Status.RUNNING), status)

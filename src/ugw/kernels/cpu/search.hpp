@@ -188,7 +188,7 @@ static double run_candidate(
         const double first_share = std::max(parameters.last_entropy, search.proximal_first * parameters.cost_scale);
         const double first = parameters.eps < parameters.last_entropy ? first_share : parameters.eps;
         iterate.previous_state = iterate.state;
-        iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
+        iterate.solution_log_mass = iterate.residual = iterate.adds_product = iterate.iteration_multiplier = 1.0;
         iterate.last_entropy = iterate.entropy = std::max(first, parameters.eps);
         iterate.objective = iterate.converged_objective = INFINITE;
         iterate.change = iterate.n_returns = iterate.is_extrapolated = iterate.n_steps = iterate.is_long_step = 0.0;
