@@ -263,7 +263,7 @@ def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
     """Return thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
-    of_run = {
+    values = thresholds() | {
         "tol": options.tol,
         "anneal": float("nan") if options.anneal is None else options.anneal,
         "inner_max_iter": options.inner.max_iter,
@@ -273,16 +273,15 @@ def config_values(
         "is_monitored": is_monitored,
         "max_iter": max_iter,
     }
-    of_library = thresholds()
-    native.check_distinct_names(of_run, of_library)
-    return [float(of_run[name] if name in of_run else of_library[name]) for name in names]
+    return [float(values[name]) for name in names]
 
 
 @cache
 def thresholds() -> dict[str, Any]:
     """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
     configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
-    return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
+    values = {name: value for config in configs for name, value in vars(config).items()}
+    return values | {status.name: int(status) for status in Status}
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
 from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -305,30 +304,6 @@ def _load() -> Library | None:
 def _field_names(handle: ctypes.CDLL, record: str) -> tuple[str, ...]:
     """Return the names of the fields of the C++ record called `record` in `ugw_field_names`, in order."""
     return tuple(handle.ugw_field_names(record.encode()).decode().rstrip(",").split(","))
-
-
-def merge_values(*records: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all records by name; raise ValueError for a name that two of them have.
-
-    >>> merge_values({"tol": 1e-6}, {"max_iter": 9})
-    {'tol': 1e-06, 'max_iter': 9}
-    """
-    merged: dict[str, Any] = {}
-    for record in records:
-        check_distinct_names(merged, record)
-        merged.update(record)
-    return merged
-
-
-def check_distinct_names(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-    """Raise ValueError if two records of values for the library share a name.
-
-    The C++ records are filled by name, so that one of the two values would be ignored silently.
-    """
-    shared = first.keys() & second.keys()
-    if shared:
-        names = ", ".join(sorted(shared))
-        raise ValueError(f"names of values for the compiled library must differ, got twice: {names}")
 
 
 def strided_matrices(tensor: Tensor | None) -> _Strided:
