@@ -21,8 +21,9 @@ from ugw.api import batching
 from ugw.api import estimate as memory
 from ugw.api.config import API_CONFIG
 from ugw.geometry.space import Space
-from ugw.initializers import coarse, select, successive_halving
+from ugw.initializers import coarse, partial, select, successive_halving
 from ugw.kernels.cpu import native
+from ugw.problems import build
 from ugw.results.records import Status
 
 INF = math.inf
@@ -226,7 +227,7 @@ def test_chunks_keep_to_the_budget_and_are_of_one_size():
 def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """An item with fewer different plans than others of the batch repeats its first one."""
     x = space(12, seed=3)
-    problem = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
+    problem = build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
     different, repeats = successive_halving.different_candidates, 0
 
     def with_repeats(plans, values, count, tie):
@@ -318,6 +319,20 @@ def test_the_peak_is_as_predicted():
     ratios = [guess / peak for guess, peak in map(json.loads, run.stdout.splitlines())]
     outside = {str(case): ratio for case, ratio in zip(cases, ratios, strict=True) if not 1.0 <= ratio <= 2.0}
     assert not outside
+
+
+@pytest.mark.parametrize("start", ["auto", "best", "product"])
+@pytest.mark.parametrize(("n", "m"), [(12, 10), (40, 30), (60, 50)])
+def test_the_candidates_that_are_counted_are_those_that_are_made(n, m, start):
+    """A search may find fewer different plans than it is asked for, so that the count is an upper bound."""
+    x, y = space(n), space(m, seed=1)
+    problem = build.build_ugw(x, y, rho=INF, eps=0.0, fused=None)
+    candidates = partial.balanced_candidates(problem, start).shape[1]
+    assert 0 <= partial.n_balanced_candidates(start, n, m) - candidates <= (3 if start == "best" else 0)
+    for side in (ugw.TV(0.1), ugw.Mass(0.5)):
+        problem, surrogate = build.build_partial(x, y, sides=(side, side), eps=0.0, fused=None, loss=None)
+        candidates = partial.partial_candidates(problem, surrogate, start).shape[1]
+        assert 0 <= partial.n_partial_candidates(problem, start) - candidates <= (7 if start != "product" else 0)
 
 
 @pytest.mark.parametrize("method", ["auto", "streaming", "stabilized"])

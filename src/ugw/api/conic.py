@@ -79,7 +79,7 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
-    model = conic_model(problem, surrogate)
+    model = conic_model(problem, surrogate, init)
     with explain_allocation_errors(lambda: estimate_of(model, n_inner=1).error_message):
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)

@@ -13,9 +13,11 @@ from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers.coarse import fine_rounds
 from ..initializers.config import INITIALIZER_CONFIG
+from ..initializers.conic import n_conic_candidates
 from ..initializers.multistart import Multistart
+from ..initializers.partial import n_balanced_candidates, n_partial_candidates
+from ..initializers.select import n_candidate_plans
 from ..kernels.cpu import native
-from ..measures.divergences import Mass
 from ..problems.cgw import CGW
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
@@ -137,8 +139,8 @@ def model_of_spaces(
     ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
     loss, n_terms = "squares", 1
     if distortion_sum is not None and not isinstance(distortion_sum, SquaredDistortion):
-        n_terms = int(distortion_sum.rank.max())
-        loss = "factorized" if n_terms else "term-by-term"
+        rank = int(distortion_sum.rank.max())
+        loss, n_terms = ("factorized", rank) if rank else ("term-by-term", 1)
     model = MemoryModel(
         n=x.n,
         m=y.n,
@@ -159,38 +161,28 @@ def model_of(problem: UGW | PartialGW, solver: Any, start: str) -> MemoryModel:
     """Return the memory model of a problem for a solver that `check_solver` returned; start: the name of a start."""
     is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
     model = model_of_spaces(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
-    size, config, is_searched = size_class(model.n, model.m), INITIALIZER_CONFIG, start in ("auto", "best")
-    n_best = 1 if size.n_middle_clusters else 1 + config.n_best_candidates
-    n_plans = n_candidates = n_best if start == "best" else 1
+    n_plans = n_candidates = n_candidate_plans(start, model.n, model.m)
     if isinstance(problem, PartialGW):
         model = replace(model, path="stored", itemsize=problem.x.weight_tensor.element_size())
-        n_vertices = config.n_random_starts + config.n_vertex_starts if size.tries_many_vertices else 0
-        n_of_penalties = 0 if isinstance(problem.div_a, Mass) else 2
-        n_plans = n_best if is_searched else 1
-        n_candidates = 2 * n_best + n_of_penalties + n_vertices if is_searched else 1
+        n_plans = n_candidate_plans("best" if start == "auto" else start, model.n, model.m)
+        n_candidates = n_partial_candidates(problem, start)
     elif bool(problem.has_vertex_solutions.any()):
-        model = replace(model, path="stored")
-        n_swapped = config.n_swapped_survivors if size.compares_swapped_vertices else 0
-        n_alternated = 0 if start == "auto" and n_swapped else n_plans
-        n_candidates = n_swapped + n_alternated + 1 if is_searched else 1
+        model, n_candidates = replace(model, path="stored"), n_balanced_candidates(start, model.n, model.m)
     n_random = solver.n - 1 if isinstance(solver, Multistart) else 0
     model = replace(model, n_plans=n_plans + n_random, n_candidates=n_candidates + n_random)
     return replace(model, batch=problem.batch, has_coarse_start=start in COARSE_STARTS)
 
 
-def conic_model(problem: CGW | PartialCGW, surrogate: UGW) -> MemoryModel:
-    """Return the memory model of a conic problem; surrogate: the UGW problem of the same spaces."""
+def conic_model(problem: CGW | PartialCGW, surrogate: UGW, init: Any) -> MemoryModel:
+    """Return the memory model of a conic problem; surrogate: the UGW problem of the same spaces; init: its start."""
     distortion_sum = problem.distortion_sum if isinstance(problem, CGW) else None
     model = model_of_spaces(surrogate.x, surrogate.y, distortion_sum, is_streaming=False, is_fused=False)
-    size = size_class(model.n, model.m)
-    # Coarse plans and the first lower bound of the surrogate, the product plan for it and for CGW, and noise.
-    n_candidates = 1 if size.n_middle_clusters else INITIALIZER_CONFIG.n_conic_coarse + 3 + size.n_noise_candidates
     return replace(
         model,
         path="stored",
         loss=model.loss if isinstance(problem, CGW) else "term-by-term",
         itemsize=surrogate.x.weight_tensor.element_size(),
         batch=problem.batch,
-        n_candidates=n_candidates,
+        n_candidates=n_conic_candidates(init, model.n, model.m),
         has_coarse_start=False,
     )

@@ -20,7 +20,7 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .config import INITIALIZER_CONFIG
 from .plans import starts_of_linear_programs, to_unit_mass
-from .select import candidate_plans
+from .select import candidate_plans, n_candidate_plans
 from .successive_halving import Round, successive_halving
 from .swapped_vertices import swapped_vertices
 
@@ -63,6 +63,18 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
     return torch.cat(candidates, dim=1)
 
 
+def n_balanced_candidates(init: str, n: int, m: int) -> int:
+    """Return how many initial plans `balanced_candidates` returns at most for n × m points; init: the name of a start.
+
+    >>> n_balanced_candidates("auto", 20, 20), n_balanced_candidates("auto", 50, 50)
+    (9, 2)
+    """
+    if init not in ("auto", "best"):
+        return 1
+    n_swapped = INITIALIZER_CONFIG.n_swapped_survivors if size_class(n, m).compares_swapped_vertices else 0
+    return 1 + n_swapped + (n_candidate_plans(init, n, m) if init == "best" or not n_swapped else 0)
+
+
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of a partial problem whose items are of one size class.
 
@@ -82,6 +94,16 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     if size_class(*problem.largest).tries_many_vertices:
         plans = torch.cat([plans, starts_of_linear_programs(problem)], dim=1)
     return torch.cat([to_unit_mass(plans) * max_mass, continued], dim=1)
+
+
+def n_partial_candidates(problem: PartialGW, init: str) -> int:
+    """Return how many initial plans `partial_candidates` returns at most; init: the name of a start."""
+    if init not in ("auto", "best"):
+        return 1
+    n, m, config = problem.x.n, problem.y.n, INITIALIZER_CONFIG
+    n_of_linear_programs = config.n_random_starts + config.n_vertex_starts
+    n_others = n_of_linear_programs if size_class(n, m).tries_many_vertices else 0
+    return 2 * n_candidate_plans("best", n, m) + n_others + (0 if isinstance(problem.div_a, Mass) else 2)
 
 
 def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) -> Tensor:
