@@ -76,9 +76,7 @@ class Tightness(BatchedResultBase):
         smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.unmatched)
         are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
         ratio = torch.where(are_zero, 1.0, cgw / torch.where(are_zero, 1.0, ugw))
-        if not self.conic.numpy:
-            return ratio
-        return ratio.numpy() if ratio.ndim else float(ratio)
+        return to_user(ratio.reshape(-1), batched=self.batched, numpy=self.conic.numpy)
 
     @property
     def holds(self) -> bool:

@@ -210,30 +210,30 @@ class Library:
 
     def run(self, arguments: Run) -> int:
         """Make steps of a batch, in place, to `last_step` or a time limit; return how many items have steps left."""
-        n_left = self.handle.ugw_run(ctypes.byref(arguments))
-        if n_left < 0:
-            raise MemoryError("no memory for the work arrays of a compiled step")
-        return n_left
+        return self._call(self.handle.ugw_run, arguments)
 
     def solve_linear(self, arguments: LinearRun) -> None:
         """Solve the linear problems of a batch by Sinkhorn and write the results to the arrays of `arguments`."""
-        if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled solve")
+        self._call(self.handle.ugw_solve_linear, arguments)
 
     def multiply(self, arguments: ProductRun) -> None:
         """Multiply the plans of a batch with a kernel and write the products to the array of `arguments`."""
-        if self.handle.ugw_multiply(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of compiled products")
+        self._call(self.handle.ugw_multiply, arguments)
 
     def search(self, arguments: SearchRun) -> None:
         """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
-        if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled search")
+        self._call(self.handle.ugw_search, arguments)
 
     def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
         """Do `arguments.task`: write the costs of linear programs, make steps once they are solved, or swap."""
-        if self.handle.ugw_frank_wolfe(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled step")
+        self._call(self.handle.ugw_frank_wolfe, arguments)
+
+    def _call(self, function: Any, arguments: ctypes.Structure) -> int:
+        """Return what a function of the library returns; raise MemoryError for a negative number."""
+        result = function(ctypes.byref(arguments))
+        if result < 0:
+            raise MemoryError("no memory for the work arrays of the compiled library")
+        return result
 
 
 # The functions of the library and the records of their arguments.
