@@ -70,7 +70,10 @@ class MemoryModel:
             n_values = min(DISTORTION_CONFIG.block_terms, items * (self.n * self.m) ** 2)
             needed += factors.term_by_term * n_values * self.itemsize
         elif self.loss == "factorized":  # products are made item by item, with all plans of an item
-            multiplied = max(self._search_bytes(1), 0 if self.has_compiled_steps else plans / items)
+            # A search on all points in torch is in float64 and holds two copies more (measured).
+            is_small = not size_class(self.n, self.m).n_middle_clusters
+            n_copies = 4 if is_small and not self.has_compiled_steps else 1
+            multiplied = max(n_copies * self._search_bytes(1), 0 if self.has_compiled_steps else plans / items)
             kept = min(self.n_terms * items * metrics * self.itemsize, DISTORTION_CONFIG.max_cached_bytes)
             needed += factors.factorized * (kept + self.n_terms * multiplied)
         return int(factors.base_bytes + needed)
