@@ -244,8 +244,8 @@ def test_a_large_rho_tends_to_gw_at_equal_masses():
 def test_a_small_rho_matches_almost_no_mass():
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     c = solve_from_one_plan(pair, 1e-6)
-    assert 0.3 * c.terms.apart < c.value < c.terms.apart
-    assert c.value == pytest.approx(c.terms.apart + c.terms.overlap, rel=1e-12)
+    assert 0.3 * c.terms.unmatched < c.value < c.terms.unmatched
+    assert c.value == pytest.approx(c.terms.unmatched + c.terms.overlap, rel=1e-12)
 
 
 @pytest.mark.parametrize(("cone", "rho"), [(GH, 1.0), (HK, 0.1)])
@@ -266,7 +266,7 @@ def test_never_above_ugw(rho, cone):
 def test_the_history_never_rises_and_the_best_plan_is_kept(init, rho, cone):
     pair = cases.clouds(5, 6, 5, (1.3, 0.6))
     c = ugw.solve_conic(pair.x, pair.y, rho=rho, cone=cone, init=init)
-    rounding = 1e-13 * c.terms.apart
+    rounding = 1e-13 * c.terms.unmatched
     assert (np.diff(c.history.relaxed) <= rounding).all()
     assert c.value <= c.history.objective.min() + rounding
     assert c.value_bound >= c.value
@@ -290,7 +290,7 @@ def test_the_lift_is_feasible_and_has_the_value(rho, n):
     assert exact <= c.value_bound + 1e-12
     assert c.value == pytest.approx(exact, abs=c.value_bound - c.value + 1e-12)
     # The plan for pictures: R m² = apart − value, and it lies along w∘k.
-    assert sum(rhos) * c.mass**2 == pytest.approx(c.terms.apart - c.value, rel=1e-9)
+    assert sum(rhos) * c.mass**2 == pytest.approx(c.terms.unmatched - c.value, rel=1e-9)
     k = np.einsum("ijkl,kl->ij", oracles.kernel(pair, rhos), w)
     assert np.abs(c.plan - w * k / math.sqrt((w * k).sum())).max() < 1e-4
     assert (c.kernel_rank > 0) == (n == 21)
@@ -480,7 +480,7 @@ def test_spaces_too_different_to_match_have_the_status_collapsed(options, init, 
     with pytest.warns(ugw.ConvergenceWarning, match="next to no mass"):
         c = ugw.solve_conic(x, y, init=init, **options)
     assert c.status == ugw.Status.COLLAPSED
-    assert c.value == c.terms.apart
+    assert c.value == c.terms.unmatched
     assert c.value == pytest.approx(2.0 * options.get("rho", 1.0), rel=1e-6)
     assert c.mass < 1e-20
     P, Q, w = c.lift

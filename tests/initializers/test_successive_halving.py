@@ -9,7 +9,7 @@ import torch
 import ugw
 from ugw.geometry.space import Space
 from ugw.initializers.config import INITIALIZER_CONFIG
-from ugw.initializers.partial import PENALTY_SCHEDULE, SHARP_SCHEDULE
+from ugw.initializers.partial import PENALTY_SCHEDULE, UNREGULARIZED_SCHEDULE
 from ugw.initializers.plans import random_anchor_plans
 from ugw.initializers.successive_halving import (
     Round,
@@ -105,7 +105,7 @@ def test_plans_of_a_partial_problem_keep_their_mass():
 
 
 def test_schedules_of_linear_programs_give_ties_to_the_first():
-    for stage in (*SHARP_SCHEDULE, *PENALTY_SCHEDULE):
+    for stage in (*UNREGULARIZED_SCHEDULE, *PENALTY_SCHEDULE):
         assert stage.tie_tolerance == INITIALIZER_CONFIG.solution_tie
         assert not stage.must_differ
     with pytest.raises(TypeError):

@@ -97,7 +97,7 @@ def test_the_value_equals_its_four_index_sum(cone, rho, mass):
     w, v = oracles.lift(pair, p, rho)[2], oracles.lift(pair, q, rho)[2]
     terms = problem.objective(state)
     assert terms.total.item() == pytest.approx(oracles.value(pair, w, rho, loss), rel=1e-11)
-    assert terms.apart.item() == pytest.approx(rho[0] * mass[0] ** 2 + rho[1] * mass[1] ** 2, rel=1e-12)
+    assert terms.unmatched.item() == pytest.approx(rho[0] * mass[0] ** 2 + rho[1] * mass[1] ** 2, rel=1e-12)
     expected = oracles.value(pair, w, rho, loss, v)
     assert problem.objective(state, other).total.item() == pytest.approx(expected, rel=1e-11)
     assert problem.objective(other, state).total.item() == pytest.approx(expected, rel=1e-11)
@@ -356,7 +356,7 @@ def test_the_value_with_the_leading_kernel_terms_is_close(n, m, cone):
     problem = conic_problem(pair, (0.1, 0.1), cone)
     plan = torch.as_tensor(cases.random_plan(pair, 3))[None]
     exact, truncated = (p.objective(p.state_of_plan(plan)) for p in (problem, problem.truncate_kernel()))
-    assert float(truncated.apart) == float(exact.apart)
+    assert float(truncated.unmatched) == float(exact.unmatched)
     assert float(truncated.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
 
 

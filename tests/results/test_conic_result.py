@@ -32,7 +32,7 @@ def test_a_result_prints_its_distance_and_its_kernel():
     c = solve_from_one_plan(pair, 0.5)
     assert repr(c).startswith("ConicResult(5 × 6, value=")
     text = c.summary()
-    for word in ("distance", "apart", "overlap", "kernel       exact", "gap", "converged"):
+    for word in ("distance", "unmatched", "overlap", "kernel       exact", "gap", "converged"):
         assert word in text
     assert "not a metric" not in text
     assert "not a metric" in solve_from_one_plan(pair, 4.0, HK).summary()

@@ -26,6 +26,7 @@ NEW_TO_OLD = {
     "row_sums": "rows_sum",
     "col_sums": "cols_sum",
     "right_product": "moved",
+    "terms_unmatched": "terms_apart",
 }
 
 
@@ -61,6 +62,17 @@ def test_files_of_earlier_versions_load(kind, tmp_path):
     np.testing.assert_array_equal(*plans)
     if kind == "conic":
         assert (loaded.distance, loaded.is_metric) == (result.distance, result.is_metric)
+
+
+def test_the_old_name_of_a_conic_term_is_read_and_warns(tmp_path):
+    result = ugw.solve_conic(*pair(7, 9, metric="sqeuclidean"))
+    result.save(tmp_path / "new.npz")
+    arrays = {name.replace("unmatched", "apart"): array for name, array in read_npz(tmp_path / "new.npz").items()}
+    np.savez(tmp_path / "old.npz", **arrays)
+    loaded = ugw.ConicResult.load(tmp_path / "old.npz")
+    assert loaded.terms.unmatched == result.terms.unmatched
+    with pytest.warns(DeprecationWarning, match="ConicTerms.unmatched"):
+        assert loaded.terms.apart == result.terms.unmatched
 
 
 def assert_same(one, other):

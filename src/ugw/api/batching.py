@@ -15,11 +15,13 @@ from .._utils.size_class import UGW_CHOICES, group_by_size
 from ..errors import OutOfMemory
 from ..initializers.multistart import Multistart, base_solver
 from ..problems.base import SpacePair
+from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput
 from ..solvers.monitor import Monitor
 from .config import API_CONFIG
-from .estimate import COARSE_STARTS, MemoryModel, model_of, n_candidates
+from .estimate import estimate_of
+from .memory import COARSE_STARTS, MemoryModel, model_of
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
@@ -73,7 +75,7 @@ def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> 
     return [part for part in parts if len(part[0])]
 
 
-def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
+def checked_chunk_size(problem: UGW | PartialGW, starts: Sequence[Any], solver: Any) -> int:
     """Return the number of batch items to solve at a time, so that they fit into memory; may raise OutOfMemory.
 
     starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
@@ -84,7 +86,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=COARSE_STARTS.__contains__, default="product")
-    return check_memory(model_of(problem, n_candidates(name, solver), name))
+    return check_memory(model_of(problem, solver, name))
 
 
 def check_memory(model: MemoryModel) -> int:
@@ -93,7 +95,7 @@ def check_memory(model: MemoryModel) -> int:
     Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
     """
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
-        needed = model.estimate(n_inner=1)
+        needed = estimate_of(model, n_inner=1)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
             raise OutOfMemory(needed.error_message)
     return model.chunk_size

@@ -16,7 +16,7 @@ from ..problems.distortion.base import PairLoss
 from ..results.base import BatchedResultBase
 from ..results.conic_result import ConicResult
 from ..results.io import Arrays, with_prefix, without_prefix
-from ..results.records import present
+from ..results.records import to_user
 from ..results.result import Result
 from .config import API_CONFIG
 from .conic import solve_conic
@@ -61,7 +61,7 @@ class Tightness(BatchedResultBase):
         """Return item `index` of a batch as a single result, without padding."""
         value = _as_tensor(self.ugw)[index : index + 1]
         return type(self)(
-            self.conic[index], self.unbalanced[index], present(value, batched=False, numpy=self.conic.numpy)
+            self.conic[index], self.unbalanced[index], to_user(value, batched=False, numpy=self.conic.numpy)
         )
 
     @property
@@ -73,18 +73,16 @@ class Tightness(BatchedResultBase):
     def ratio(self) -> Any:
         """CGW / UGW, from 0 to 1, a number or (B,); 1 where both are 0 up to rounding, as for isometric spaces."""
         cgw, ugw = _as_tensor(self.cgw).clamp(min=0.0), _as_tensor(self.ugw)
-        smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.apart)
+        smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.unmatched)
         are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
         ratio = torch.where(are_zero, 1.0, cgw / torch.where(are_zero, 1.0, ugw))
-        if not self.conic.numpy:
-            return ratio
-        return ratio.numpy() if ratio.ndim else float(ratio)
+        return to_user(ratio.reshape(-1), batched=self.batched, numpy=self.conic.numpy)
 
     @property
     def holds(self) -> bool:
         """Whether the CGW value plus the error bound of its kernel is ≤ the UGW value up to rounding, for all items."""
         bound, ugw = _as_tensor(self.conic.value_bound), _as_tensor(self.ugw)
-        return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.apart)).all())
+        return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.unmatched)).all())
 
     @property
     def converged(self) -> Any:
@@ -138,7 +136,7 @@ class Tightness(BatchedResultBase):
         value = torch.from_numpy(arrays["ugw"]).reshape(-1)
         if len(value) != len(conic.tensors.status):
             raise ValueError("arrays of the wrong shape")
-        return cls(conic, unbalanced, present(value, batched=conic.batched, numpy=conic.numpy))
+        return cls(conic, unbalanced, to_user(value, batched=conic.batched, numpy=conic.numpy))
 
     def __repr__(self) -> str:
         """Return the text of CGW, UGW, their ratio and whether CGW ≤ UGW is certified; for a batch one line."""

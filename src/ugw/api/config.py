@@ -7,39 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryFactors:
-    """Measured peaks of the process, in units of the tensors of a problem, times a margin.
+    """Measured peaks of the process, in units of the tensors of a problem, times a margin: a factor for each path.
 
-    The margin, about 1.4 to 1.7, is for memory that the allocator keeps for later tensors: it varies from run to run.
-    tests/api/test_estimate.py compares the estimates with peaks.
+    The margin is for memory that the allocator keeps for later tensors: it varies from run to run. Beside the plans one
+    copy of both metrics is counted. tests/api/test_estimate.py compares the estimates with peaks.
     """
 
-    # Bytes that a first solve adds to the process, whatever its size: mostly code (17 to 20 MiB).
+    # Bytes that a first solve adds to the process, whatever its size: mostly code (13 to 20 MiB).
     base_bytes: int = 24 * 2**20
-    # Plans (n, m) held for each plan that is solved for (17).
-    dense: float = 30.0
-    # Multiple of these in a batch: the allocator keeps tensors of batches that were compacted.
-    batch: float = 1.4
-    # Plans held for each plan whose steps the compiled library makes (10).
+    # Plans (n, m) held for each plan whose steps the compiled library makes (10) ...
     compiled: float = 16.0
-    # Plans held for each candidate of a level of the search for a start, throughout (1.2) ...
-    stored_candidates: float = 1.7
-    # ... and for each candidate of a batch that is evaluated (6), or makes steps (20).
-    candidate_values: float = 9.0
-    candidate_steps: float = 28.0
-    # Plans in float64 held for each item that the compiled library searches (31), one per thread ...
+    # ... and for each item that it searches at a time, one per thread (35).
     compiled_search: float = 36.0
-    # ... and for each item of its batch: spaces in float64 and plans found.
-    searched_items: float = 6.0
+    # The same for steps in torch (18 to 25) and for linear programs (15 to 27).
+    stored: float = 28.0
     # Vectors of the width of the basis, in float64, held for each point of a streaming problem.
     streaming: float = 14.0
-    # Bytes that it takes to fit the factors of a loss, also where they are then found too coarse.
-    fit_bytes: int = 64 * 2**20
-    # Copies of the terms of a block that are held while a loss is summed term by term (2).
-    terms: float = 3.0
-    # Copies of the plans that run together, for each term of a factorized loss or kernel (2).
-    factorized: float = 2.6
-    # Copies of both metrics that are held for each term of a factorized loss or kernel (1).
-    factorized_metrics: float = 1.4
+    # Copies of the values of a block that are held while a loss is summed term by term (2.3 to 3).
+    term_by_term: float = 3.5
+    # Copies of both metrics and of the plans that are multiplied, for each term of a factorized loss or kernel (2).
+    factorized: float = 2.3
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ from ..initializers.search_steps import count_search_steps
 from ..initializers.select import read_start
 from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
-from ..problems.cgw import CGW
 from ..problems.ugw import UGW
 from ..results.base import warn_if_not_converged
 from ..results.conic_result import ConicResult
@@ -27,7 +25,8 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.monitor import Monitor
 from .batching import check_memory, explain_allocation_errors, group_items, solve_in_chunks
-from .estimate import model_of
+from .estimate import estimate_of
+from .memory import conic_model
 
 
 def solve_conic(
@@ -80,9 +79,8 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
-    n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
-    model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
-    with explain_allocation_errors(lambda: model.estimate(n_inner=1).error_message):
+    model = conic_model(problem, surrogate, init)
+    with explain_allocation_errors(lambda: estimate_of(model, n_inner=1).error_message):
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)
         solve_items = partial(_solve_items, (problem, surrogate), solver, strategy)

@@ -41,8 +41,8 @@ def objective(
     if sides is not None:
         partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         terms = partial.unrestricted_objective(read_plan(surrogate, plan, "plan"))
-        return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
+        return terms.to_user(batched=surrogate.batched, numpy=surrogate.numpy)
     problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
     with torch.no_grad():
         terms = problem.objective(problem.state_of_any_plan(read_plan(problem, plan, "plan")))
-    return terms.present(batched=problem.batched, numpy=problem.numpy)
+    return terms.to_user(batched=problem.batched, numpy=problem.numpy)

@@ -135,9 +135,7 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
     """
     start = read_start(surrogate, solver, init)
     groups = group_items(problem, start, PARTIAL_CHOICES)
-    # Candidates of "auto" are plans of the surrogate for "best".
-    starts = ["best"] if isinstance(start, str) and start == "auto" else [start]
-    chunk_size = checked_chunk_size(surrogate, starts, solver)
+    chunk_size = checked_chunk_size(problem, [start], solver)
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
     output = solve_in_chunks(problem, solver, groups, chunk_size, solve_items)
     sides = problem.div_a, problem.div_b

@@ -22,7 +22,7 @@ from ..initializers.select import candidate_plans
 from ..measures.divergences import KL
 from ..problems.build import build_ugw, resolve_eps
 from ..problems.ugw import UGW
-from ..results.records import present
+from ..results.records import to_user
 from ..solvers.alternating import AlternateMin
 from .batching import group_items
 from .config import API_CONFIG
@@ -69,7 +69,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
             f"the share of the mass jumps over kept={kept} as rho grows; the closest rho found keeps {shares}",
             ConvergenceWarning,
         )
-    return present(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)
+    return to_user(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)
 
 
 def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:

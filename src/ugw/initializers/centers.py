@@ -24,9 +24,9 @@ def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> 
     weights: (B, n), of weight 0 are never chosen; counts: of each item, k is the largest. Indices repeat in items with
     fewer than k different points.
     """
-    present = weights > 0
-    first = torch.where(present, rounded_eccentricities(metric, weights), -torch.inf).argmax(1)
-    return farthest_points(partial(_column, metric, len(weights)), first, max(counts), candidates=present)
+    has_weight = weights > 0
+    first = torch.where(has_weight, rounded_eccentricities(metric, weights), -torch.inf).argmax(1)
+    return farthest_points(partial(_column, metric, len(weights)), first, max(counts), candidates=has_weight)
 
 
 def quantile_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:

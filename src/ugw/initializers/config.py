@@ -105,7 +105,7 @@ class InitializerConfig:
     # Steps of UGW on the same spaces (the surrogate) from each candidate.
     n_partial_surrogate_steps: int = 30
     # Steps of the same UGW problem without entropy, which converges slowly.
-    n_sharp_steps: int = 100
+    n_unregularized_steps: int = 100
     # Steps of Frank–Wolfe at each raised penalty: most plans are at a vertex by then.
     n_penalty_steps: int = 50
     # Max powers of ten by which the penalty is raised.

@@ -95,6 +95,14 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
     return plans
 
 
+def n_conic_candidates(init: Any, n: int, m: int) -> int:
+    """Return how many plans `transport_candidates` compares by steps of a problem of n × m points; init: its start."""
+    size = size_class(n, m)
+    if not isinstance(init, str) or init not in ("auto", "best") or (init == "auto" and size.n_middle_clusters):
+        return 1
+    return INITIALIZER_CONFIG.n_conic_coarse + 3 + size.n_noise_candidates  # 3: two product plans, first lower bound
+
+
 def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     """Return the best different plans (B, S, n, m) after a few steps of CGW from many candidates.
 

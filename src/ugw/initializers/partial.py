@@ -20,7 +20,7 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .config import INITIALIZER_CONFIG
 from .plans import starts_of_linear_programs, to_unit_mass
-from .select import candidate_plans
+from .select import candidate_plans, n_candidate_plans
 from .successive_halving import Round, successive_halving
 from .swapped_vertices import swapped_vertices
 
@@ -29,8 +29,12 @@ ALTERNATING_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_alterna
 # Steps of the UGW problem (surrogate) from each of its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_partial_surrogate_steps)),)
 # Steps of the UGW problem without entropy, at one penalty: the best of its candidates survives.
-SHARP_SCHEDULE = (
-    Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
+UNREGULARIZED_SCHEDULE = (
+    Round(
+        AlternateMin(max_iter=INITIALIZER_CONFIG.n_unregularized_steps),
+        1,
+        tie_tolerance=INITIALIZER_CONFIG.solution_tie,
+    ),
 )
 # Steps of the partial problem at one penalty: the better of two candidates survives.
 PENALTY_SCHEDULE = (
@@ -59,6 +63,27 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
     return torch.cat(candidates, dim=1)
 
 
+def n_vertices_that_step(init: str, n: int, m: int) -> int:
+    """Return how many vertices of an item `balanced_candidates` improves by linear steps at a time, at most.
+
+    init: the name of a start; n, m: numbers of points.
+    """
+    is_searched = init in ("auto", "best") and size_class(n, m).compares_swapped_vertices
+    return INITIALIZER_CONFIG.swapped_survivors[0] if is_searched else 0
+
+
+def n_balanced_candidates(init: str, n: int, m: int) -> int:
+    """Return how many initial plans `balanced_candidates` returns at most for n × m points; init: the name of a start.
+
+    >>> n_balanced_candidates("auto", 20, 20), n_balanced_candidates("auto", 50, 50)
+    (3, 2)
+    """
+    if init not in ("auto", "best"):
+        return 1
+    n_swapped = INITIALIZER_CONFIG.swapped_survivors[-1] if size_class(n, m).compares_swapped_vertices else 0
+    return 1 + n_swapped + (n_candidate_plans(init, n, m) if init == "best" or not n_swapped else 0)
+
+
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m), with their mass, of a partial problem of items of one size class.
 
@@ -78,6 +103,16 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     if size_class(*problem.largest).tries_many_vertices:
         plans = torch.cat([plans, starts_of_linear_programs(problem)], dim=1)
     return torch.cat([to_unit_mass(plans) * max_mass, continued], dim=1)
+
+
+def n_partial_candidates(problem: PartialGW, init: str) -> int:
+    """Return how many initial plans `partial_candidates` returns at most; init: the name of a start."""
+    if init not in ("auto", "best"):
+        return 1
+    n, m, config = problem.x.n, problem.y.n, INITIALIZER_CONFIG
+    n_of_linear_programs = config.n_random_starts + config.n_vertex_starts
+    n_others = n_of_linear_programs if size_class(n, m).tries_many_vertices else 0
+    return 2 * n_candidate_plans("best", n, m) + n_others + (0 if isinstance(problem.div_a, Mass) else 2)
 
 
 def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) -> Tensor:
@@ -102,7 +137,7 @@ def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) 
         factor = ratio.clamp(max=10.0**level)
         rho_a, rho_b = (side.rho * factor for side in (problem.div_a, problem.div_b))
         sharp = replace(surrogate, div_a=KL(rho_a), div_b=KL(rho_b), eps=torch.zeros_like(surrogate.eps))
-        best, _ = successive_halving(sharp, candidate_plans(sharp, "auto"), SHARP_SCHEDULE)
+        best, _ = successive_halving(sharp, candidate_plans(sharp, "auto"), UNREGULARIZED_SCHEDULE)
         plans = torch.cat([to_unit_mass(best) * max_mass, plans], dim=1)
         if level > 0:
             raised = replace(problem, div_a=TV(rho_a), div_b=TV(rho_b))

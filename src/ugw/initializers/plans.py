@@ -210,9 +210,9 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
     u chooses the point of rank ⌊u·(number of points of positive weight)⌋ by decreasing eccentricity.
     """
-    present = log_weights > -torch.inf
+    has_weight = log_weights > -torch.inf
     order = _eccentricity_order(space, log_weights)
-    place = (u * present.sum(1, keepdim=True)).long()
+    place = (u * has_weight.sum(1, keepdim=True)).long()
     return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative, is_array_like
+from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
@@ -51,9 +52,10 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
     return torch.cat([plans, last[:, None]], dim=1)
 
 
-def n_solved_candidates(init: str) -> int:
-    """Return from how many initial plans an item is solved to convergence if `init` is this name."""
-    return 1 + INITIALIZER_CONFIG.n_best_candidates if init == "best" else 1
+def n_candidate_plans(init: str, n: int, m: int) -> int:
+    """Return how many initial plans of n × m points `candidate_plans` returns at most, for the name of a start."""
+    is_one = init != "best" or size_class(n, m).n_middle_clusters
+    return 1 if is_one else 1 + INITIALIZER_CONFIG.n_best_candidates
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:

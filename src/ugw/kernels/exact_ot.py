@@ -129,16 +129,6 @@ def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None)
     return of_a, of_b, of_total
 
 
-def round_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return a plan (B, n, m) near the given one whose marginals are a and b (Altschuler, Weed, Rigollet, 2017).
-
-    plan: (B, n, m); a: (B, n) and b: (B, m), of equal mass. The L1 distance between both plans is at most twice the
-    L1 violation of the marginals.
-    """
-    plan = clip_to_marginals(plan, a, b)
-    return add_missing_mass(plan, a, b, a.sum(1) - plan.sum(dim=(1, 2)))
-
-
 def clip_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Return the plan (B, n, m) after scaling down every row, then every column, whose mass exceeds its weight.
 

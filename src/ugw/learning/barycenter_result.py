@@ -13,7 +13,7 @@ from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..results.base import ResultBase
 from ..results.io import Arrays, from_json_array, json_array, to_array, with_prefix, without_prefix
-from ..results.records import History, Status, present
+from ..results.records import History, Status, to_user
 from ..results.result import Result
 
 
@@ -63,7 +63,7 @@ class Barycenter(ResultBase):
 
     def _to_user(self, tensor: Tensor) -> Any:
         """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a copied tensor."""
-        return present(tensor[None], batched=False, numpy=self.space.numpy)
+        return to_user(tensor[None], batched=False, numpy=self.space.numpy)
 
     @property
     def n_iter(self) -> int:

@@ -26,7 +26,7 @@ from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import BatchedResultBase
 from ..results.io import Arrays, to_array, with_prefix, without_prefix
 from ..results.lazy_plan import LazyPlan
-from ..results.records import Status, present
+from ..results.records import Status, to_user
 from ..results.result import Result
 from .config import LEARNING_CONFIG
 from .value_and_grad import SolveArguments, as_space, warn_about_gradient
@@ -66,12 +66,12 @@ class Debiased(BatchedResultBase):
         """
         if not self.cross.numpy:
             return self.value_tensor
-        return present(self.value_tensor[None], batched=False, numpy=True)
+        return to_user(self.value_tensor[None], batched=False, numpy=True)
 
     @property
     def codes(self) -> Any:
         """The `Status` codes, integers (B,), (1,) if not batched: a tensor if `value` is one, else an array."""
-        return present(self.code_tensor, batched=True, numpy=self.cross.numpy)
+        return to_user(self.code_tensor, batched=True, numpy=self.cross.numpy)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -155,13 +155,11 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
     """
     names_of_sides = []
     for k, (side, given) in enumerate(zip(classes, as_pair("names", names), strict=True)):
-        present = np.unique(side).tolist()
+        used = np.unique(side).tolist()
         all_names = [] if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
-        if present[0] < 0 or present[-1] >= len(all_names):
-            raise InputError(
-                f"names[{k}] must hold a name for each of the classes {present}, got {describe_value(given)}"
-            )
-        names_of_sides.append([str(all_names[c]) for c in present])
+        if used[0] < 0 or used[-1] >= len(all_names):
+            raise InputError(f"names[{k}] must hold a name for each of the classes {used}, got {describe_value(given)}")
+        names_of_sides.append([str(all_names[c]) for c in used])
     return names_of_sides
 
 

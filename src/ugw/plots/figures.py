@@ -249,12 +249,12 @@ def _draw_class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: l
     classes: class numbers of rows (n,) and columns (m,); names: as from `read_class_names`, the numbers for None.
     """
     for k, (axis, draw_line) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
-        present, counts = np.unique(classes[k], return_counts=True)
+        values, counts = np.unique(classes[k], return_counts=True)
         ends = np.cumsum(counts)
         for end in ends[:-1]:
             draw_line(end - 0.5, color=STYLE.ink, linewidth=0.6)
         axis.set_ticks(ends - counts / 2 - 0.5)
-        axis.set_ticklabels([str(c) for c in present] if names is None else names[k])
+        axis.set_ticklabels([str(c) for c in values] if names is None else names[k])
     ax.tick_params(axis="y", labelrotation=90)
     for label in ax.get_yticklabels():
         label.set_verticalalignment("center")

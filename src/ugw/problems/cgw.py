@@ -267,7 +267,7 @@ class CGW(Problem):
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
         overlap = -self._rho_total * self._log_mass_factor.exp() * overlap
-        return ConicTerms(apart=self._unmatched_value, overlap=overlap)
+        return ConicTerms(unmatched=self._unmatched_value, overlap=overlap)
 
     def lift(self, state: LiftedState) -> Lift:
         """Return the `Lift` of a state: P with row sums a, Q with column sums b, w = P^(rho1/R) Q^(rho2/R), (B, n, m).

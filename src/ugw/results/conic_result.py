@@ -16,7 +16,7 @@ from .result import Result
 class ConicResult(Result):
     """The result of `solve_conic`: `value` is CGW at the feasible `lift`, an upper bound up to the error of the kernel.
 
-    `plan` is a plan for display; its mass m satisfies R m² = `terms.apart` − `value` with R = rho1 + rho2. For partial
+    `plan` is a plan for display; its mass m satisfies R m² = `terms.unmatched` − `value`, R = rho1 + rho2. For partial
     transport its entries are the amounts by which each pair of points lowers the value, and `relaxed_value` is the
     lowest bilinear value of any step.
 

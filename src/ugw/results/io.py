@@ -75,6 +75,8 @@ def with_current_names(arrays: Arrays) -> Arrays:
     >>> list(with_current_names({"other": np.zeros(1), "lift_rank": np.zeros(1)}))
     ['previous_plan', 'lift_kernel_rank']
     """
+    if "terms_apart" in arrays:
+        arrays = {"terms_unmatched" if name == "terms_apart" else name: array for name, array in arrays.items()}
     is_old = any(name == "other" or name.startswith("other_") for name in arrays)
     return {_current_name(name): array for name, array in arrays.items()} if is_old else arrays
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._utils.deprecation import renamed_attribute
 from .._utils.pytree import BatchRecord, join
 from ..geometry.implicit_plan import ImplicitPlan
 from .lazy_plan import LazyPlan
@@ -103,7 +104,7 @@ _BACKEND_LABELS = {
 LINEAR_PROGRAM_LIMIT_MESSAGE = "the iteration limit was reached: raise max_iter or loosen tol"
 
 
-def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
+def to_user(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
     """Return a copy of a tensor (B, ...) in the form that users see, without the batch dimension unless `batched`.
 
     If `numpy`, it is a NumPy array, or a Python number instead of an array (). An ImplicitPlan becomes a LazyPlan.
@@ -126,9 +127,9 @@ class ObjectiveTerms(BatchRecord):
         """The sum of the terms: the value of the objective."""
         return reduce(add, vars(self).values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
-    def present(self, *, batched: bool, numpy: bool) -> Self:
+    def to_user(self, *, batched: bool, numpy: bool) -> Self:
         """Return the terms for users: (B,) if `batched`, else without that dimension; if `numpy` arrays or numbers."""
-        return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
+        return type(self)(**{k: to_user(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the terms by name, in the order in which results print them."""
@@ -148,10 +149,12 @@ class Terms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class ConicTerms(ObjectiveTerms):
-    """The terms of CGW: `apart`, the value if no mass is matched, and `overlap` ≤ 0, by which matching changes it."""
+    """The terms of CGW: `unmatched`, the value if no mass is matched, and `overlap` ≤ 0, the change by matching."""
 
-    apart: Any
+    unmatched: Any
     overlap: Any
+
+    apart = renamed_attribute("ConicTerms", "apart", "unmatched")
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from .io import (
 )
 from .parameters import are_equal, item_parameters
 from .projection import weighted_means
-from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, present
+from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, StepBackend, to_user
 
 # Entries of `parameters` that two results of one problem share.
 _PROBLEM_PARAMETERS = ("divergence", "rho", "mass", "eps", "loss", "fused", "cone", "cost")
@@ -91,7 +91,7 @@ class Result(BatchedResultBase):
     @property
     def terms(self) -> Any:
         """The weighted terms, numbers or (B,), that sum to `value`: `Terms` (distortion, ...) or `ConicTerms`."""
-        return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
+        return self.tensors.terms.to_user(batched=self.batched, numpy=self.numpy)
 
     @property
     def mass(self) -> Any:
@@ -285,7 +285,7 @@ class Result(BatchedResultBase):
 
     def _to_user(self, value: Tensor) -> Any:
         """Return a copy of a tensor (B, ...) as a number, an array or a tensor; without B for a single result."""
-        return present(value, batched=self.batched, numpy=self.numpy)
+        return to_user(value, batched=self.batched, numpy=self.numpy)
 
     def _optional(self, codes: Tensor | None, convert: Callable[[int], Any]) -> Any:
         """Return `convert(code)` of the code (1,) of a single result, of each code (B,) of a batch; None for None.

@@ -179,7 +179,7 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
     if settings.uses_proximal_steps:
         reference = iterate.state.unit_plan
         if not problem.keeps_zeros:
-            reference = reference_plan(reference, controls.leaves_zeros, problem.log_a, problem.log_b)
+            reference = reference_plan(reference, controls.adds_product, problem.log_a, problem.log_b)
         linear = linear.add_proximal_term(reference, controls.entropy - controls.eps)
     tolerance, multiplier = (None, None) if n_rounds is not None else _inner_effort(settings, iterate)
     solution = settings.options.inner(linear, (iterate.f, iterate.g), tolerance, multiplier, n_rounds)
@@ -280,7 +280,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
         is_extrapolated=controls.is_extrapolated,
         eps=eps,
         entropy=torch.maximum(eps, entropy),
-        leaves_zeros=torch.zeros_like(change),
+        adds_product=torch.zeros_like(change),
         iteration_multiplier=_next_iteration_multiplier(settings, controls.iteration_multiplier, change, residual),
     )
 

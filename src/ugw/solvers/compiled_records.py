@@ -152,7 +152,7 @@ def unpack_iterate(
     controls = Controls(
         cost=None if inputs is None else inputs[0],
         is_extrapolated=numbers["is_extrapolated"] > 0,
-        **{name: numbers[name] for name in ("eps", "entropy", "leaves_zeros", "iteration_multiplier")},
+        **{name: numbers[name] for name in ("eps", "entropy", "adds_product", "iteration_multiplier")},
     )
     return Iterate(
         state=states[0],

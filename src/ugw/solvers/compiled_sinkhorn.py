@@ -83,6 +83,6 @@ def solve_compiled(
 def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
     """Return the values of the config fields `names`, (len(names),), float64; NaN for those Sinkhorn does not read."""
     configs = PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
-    thresholds = native.merge_values(*map(vars, configs), {"uses_log_domain": in_log_domain})
-    values = (thresholds.get(name, math.nan) for name in names)
-    return torch.tensor([float(value) for value in values], dtype=torch.float64)
+    thresholds = {name: value for config in configs for name, value in vars(config).items()}
+    thresholds["uses_log_domain"] = in_log_domain
+    return torch.tensor([float(thresholds.get(name, math.nan)) for name in names], dtype=torch.float64)

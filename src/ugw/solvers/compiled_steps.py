@@ -287,7 +287,7 @@ def config_values(
 
     options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`.
     """
-    of_run = {
+    values = thresholds() | {
         "tol": options.tol,
         "anneal": math.nan if options.anneal is None else options.anneal,
         "inner_tol": math.nan if options.inner.tol is None else options.inner.tol,
@@ -300,14 +300,13 @@ def config_values(
         "is_monitored": is_monitored,
         "max_iter": max_iter,
     }
-    of_library = thresholds()
-    native.check_distinct_names(of_run, of_library)
-    return [float(of_run[name] if name in of_run else of_library[name]) for name in names]
+    return [float(values[name]) for name in names]
 
 
 @cache
 def thresholds() -> dict[str, Any]:
     """Return all fields of the config records that the compiled library may read, and the `Status` codes, by name."""
     configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
-    of_distortion = {"min_relative_mean": DISTORTION_CONFIG.min_relative_mean}
-    return native.merge_values(*map(vars, configs), of_distortion, {status.name: int(status) for status in Status})
+    values = {name: value for config in configs for name, value in vars(config).items()}
+    values["min_relative_mean"] = DISTORTION_CONFIG.min_relative_mean
+    return values | {status.name: int(status) for status in Status}

@@ -78,15 +78,15 @@ class ProximalSchedule:
         return torch.where(is_solved, lower, higher)
 
 
-def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
+def reference_plan(unit_plan: Any, adds_product: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
     """Return the reference plan q (B, n, m) of a proximal term KL(p | q): unit_plan, mixed with a⊗b where needed.
 
-    A proximal step keeps zeros, and entries close to zero take long to grow: where leaves_zeros, (B,) in {0, 1}, is 1,
+    A proximal step keeps zeros, and entries close to zero take long to grow: where adds_product, (B,) in {0, 1}, is 1,
     the share `product_share` of q is a⊗b.
     """
-    if not leaves_zeros.is_cuda and not bool((leaves_zeros > 0).any()):
+    if not adds_product.is_cuda and not bool((adds_product > 0).any()):
         return unit_plan
-    return mix_with_product_plan(unit_plan, SOLVER_CONFIG.product_share * leaves_zeros, log_a, log_b)
+    return mix_with_product_plan(unit_plan, SOLVER_CONFIG.product_share * adds_product, log_a, log_b)
 
 
 def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class Controls(BatchRecord):
 
     cost: the local cost at which the step is linearized, that of the last plan or an extrapolated one, None in a run
     without extrapolation; is_extrapolated: bool; eps: that of the problem, or more while annealing; entropy: of the
-    linear problem, the part above eps is proximal; leaves_zeros: 1 where the proximal reference contains some product
+    linear problem, the part above eps is proximal; adds_product: 1 where the proximal reference contains some product
     plan; iteration_multiplier: factor for the maximum number of inner iterations.
     """
 
@@ -172,7 +172,7 @@ class Controls(BatchRecord):
     is_extrapolated: Tensor
     eps: Tensor
     entropy: Tensor
-    leaves_zeros: Tensor
+    adds_product: Tensor
     iteration_multiplier: Tensor
 
 
@@ -279,7 +279,7 @@ class Iterate(BatchRecord):
                 is_extrapolated=zero > 0,
                 eps=eps,
                 entropy=first_entropy,
-                leaves_zeros=one,  # an initial plan may have zeros
+                adds_product=one,  # an initial plan may have zeros
                 iteration_multiplier=one,
             ),
             history=CostHistory.empty(state.local_cost, entropy) if extrapolates else None,

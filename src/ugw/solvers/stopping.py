@@ -41,10 +41,10 @@ def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tens
 def check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """Return `new` with `leaves_zeros` and `converged_objective` set, and `status` (B,), RUNNING where not converged.
+    """Return `new` with `adds_product` and `converged_objective` set, and `status` (B,), RUNNING where not converged.
 
     A plan of proximal steps has not converged while some entry grows, nor if its objective is below that of the last
-    converged plan: it then continues once with a reference that contains some product plan a⊗b, its leaves_zeros is 1.
+    converged plan: it then continues once with a reference that contains some product plan a⊗b, its adds_product is 1.
     status: (B,), before these checks; synchronizes: may values be read on the host?
     """
     problem, config = settings.problem, SOLVER_CONFIG
@@ -61,6 +61,6 @@ def check_proximal_convergence(
     new = replace(
         new,
         converged_objective=torch.where(ends, new.objective, old.converged_objective),
-        controls=replace(new.controls, leaves_zeros=continues.to(new.change.dtype)),
+        controls=replace(new.controls, adds_product=continues.to(new.change.dtype)),
     )
     return new, torch.where(continues, int(Status.RUNNING), status)

@@ -190,7 +190,7 @@ def test_the_value_is_that_of_the_lift():
     assert r.value == pytest.approx(conic_value(x, y, P, Q, rho=0.2, q=1.5), abs=1e-12)
     assert r.value_bound == r.value
     assert r.distance == pytest.approx(r.value ** (1 / 1.5))
-    assert 0.4 * r.mass**2 == pytest.approx(r.terms.apart - r.value)
+    assert 0.4 * r.mass**2 == pytest.approx(r.terms.unmatched - r.value)
     atoms = r.atoms()  # radii are masses here: p = 1
     assert np.allclose(np.bincount(atoms["i"], atoms["radius_x"] * atoms["mass"]), x.weights)
     assert np.allclose(np.bincount(atoms["j"], atoms["radius_y"] * atoms["mass"]), y.weights)

@@ -55,7 +55,7 @@ inline int pad(int count) { return (count + PADDING - 1) / PADDING * PADDING; }
 // The other numbers of an iterate: those of `Iterate`, `Controls` and `CostHistory`.
 #define UGW_ITERATE_FIELDS(FIELD)                                                                                      \
     FIELD(solution_log_mass) FIELD(last_entropy) FIELD(objective) FIELD(change) FIELD(residual) FIELD(n_returns)       \
-    FIELD(converged_objective) FIELD(is_extrapolated) FIELD(eps) FIELD(entropy) FIELD(leaves_zeros)                    \
+    FIELD(converged_objective) FIELD(is_extrapolated) FIELD(eps) FIELD(entropy) FIELD(adds_product)                    \
     FIELD(iteration_multiplier) FIELD(n_steps) FIELD(is_long_step) FIELD(had_rejected_long_step)
 
 #define UGW_DECLARE(name) double name;

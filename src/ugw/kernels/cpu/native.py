@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
 from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -215,10 +214,7 @@ class Library:
 
         The steps end at number `arguments.last_step` or after `arguments.seconds`.
         """
-        n_left = self.handle.ugw_run(ctypes.byref(arguments))
-        if n_left < 0:
-            raise MemoryError("no memory for the work arrays of a compiled step")
-        return n_left
+        return self._call(self.handle.ugw_run, arguments)
 
     def prepare(self, arguments: Run) -> None:
         """Set the settings of the runs of a batch and their iterates before the first step, from their plans."""
@@ -227,27 +223,30 @@ class Library:
 
     def solve_linear(self, arguments: LinearRun) -> None:
         """Solve linear problems by Sinkhorn; write f, g, plan, log_mass and residual to the arrays of `arguments`."""
-        if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled solve")
+        self._call(self.handle.ugw_solve_linear, arguments)
 
     def multiply(self, arguments: ProductRun) -> None:
         """Write the sums Σ_i'j' G_iji'j' p_i'j', (B, n, m), of a kernel G and plans p to `arguments.products`."""
-        if self.handle.ugw_multiply(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of compiled products")
+        self._call(self.handle.ugw_multiply, arguments)
 
     def search(self, arguments: SearchRun) -> None:
         """Search initial plans; write the best, their objectives and the step counts to arrays of `arguments`."""
-        if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled search")
+        self._call(self.handle.ugw_search, arguments)
 
     def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
         """Do `arguments.task` for plans of a batch, in the arrays of `arguments`.
 
-        It writes the costs of their linear programs, makes the Frank–Wolfe steps to the solutions of these, or writes
-        plans made by the north-west corner rule and improved by swaps of two pairs.
+        It writes the costs of their linear programs, makes the Frank–Wolfe steps to the solutions of these, or improves
+        plans by swaps of two pairs, given ones or those of the north-west corner rule.
         """
-        if self.handle.ugw_frank_wolfe(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled step")
+        self._call(self.handle.ugw_frank_wolfe, arguments)
+
+    def _call(self, function: Any, arguments: ctypes.Structure) -> int:
+        """Return what a function of the library returns; raise MemoryError for a negative number."""
+        result = function(ctypes.byref(arguments))
+        if result < 0:
+            raise MemoryError("no memory for the work arrays of the compiled library")
+        return result
 
 
 # The functions of the library and the records of their arguments.
@@ -320,30 +319,6 @@ def _load() -> Library | None:
 def _field_names(handle: ctypes.CDLL, record: str) -> tuple[str, ...]:
     """Return the names of the fields of a C++ record, in order, from the library's function `ugw_field_names`."""
     return tuple(handle.ugw_field_names(record.encode()).decode().rstrip(",").split(","))
-
-
-def merge_values(*records: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all records by name; raise ValueError for a name that two of them have.
-
-    >>> merge_values({"tol": 1e-6}, {"max_iter": 9})
-    {'tol': 1e-06, 'max_iter': 9}
-    """
-    merged: dict[str, Any] = {}
-    for record in records:
-        check_distinct_names(merged, record)
-        merged.update(record)
-    return merged
-
-
-def check_distinct_names(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-    """Raise ValueError if two records of values for the library share a name.
-
-    The C++ records are filled by name, so that one of the two values would be ignored silently.
-    """
-    shared = first.keys() & second.keys()
-    if shared:
-        names = ", ".join(sorted(shared))
-        raise ValueError(f"names of values for the compiled library must differ, got twice: {names}")
 
 
 def strided_matrices(tensor: Tensor | None) -> _Strided:

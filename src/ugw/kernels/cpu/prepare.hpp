@@ -143,7 +143,7 @@ static Level read_level(const AnyRun& run, std::int64_t i, Arena& arena) {
 static IterateNumbers first_iterate(const Config& config, const Parameters& parameters, const PlanNumbers& state) {
     IterateNumbers iterate = {};
     iterate.state = iterate.previous_state = state;
-    iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
+    iterate.solution_log_mass = iterate.residual = iterate.adds_product = iterate.iteration_multiplier = 1.0;
     iterate.objective = iterate.converged_objective = INFINITE;
     iterate.eps = std::isnan(config.anneal) ? parameters.eps : std::max(parameters.eps, parameters.max_entropy);
     iterate.last_entropy = iterate.entropy = std::max(first_entropy(config, parameters), iterate.eps);

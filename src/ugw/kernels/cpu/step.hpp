@@ -23,7 +23,7 @@ static void linearize(const Item& item, Matrix local_cost, Matrix plan, double e
     const double weight = item.has_linear_cost() ? linear_weight(item, iterate.state.log_mass) : 0.0;
     const double mean_cost = iterate.state.distortion + (item.has_linear_cost() ? weight * iterate.state.linear : 0.0);
     const double strength = item.uses_proximal_steps() ? iterate.entropy - iterate.eps : 0.0;
-    const double product_share = item.config->product_share * iterate.leaves_zeros;
+    const double product_share = item.config->product_share * iterate.adds_product;
     const double factor = -1.0 / entropy;
     for (int i = 0; i < item.n; ++i)
         for (int j = 0; j < pad(item.m); j += LANES) {
@@ -152,7 +152,7 @@ static int check_proximal_convergence(
         old.converged_objective - config.min_improvement * std::fabs(step.objective) - p.objective_resolution;
     item.iterate->converged_objective = step.objective;
     if (!(step.objective < required)) return status;
-    item.iterate->leaves_zeros = 1.0;
+    item.iterate->adds_product = 1.0;
     return running;
 }
 
@@ -286,7 +286,7 @@ static int advance(const Item& item, std::int64_t k, StepMemory& memory, History
     iterate.eps = next_eps(item, old.eps);
     iterate.iteration_multiplier = next_iteration_multiplier(item, step.change, step.residual);
     iterate.entropy = next_entropy(item, iterate.eps, step.residual);
-    iterate.leaves_zeros = 0.0;
+    iterate.adds_product = 0.0;
     if (item.extrapolates()) extrapolate_next(item, old, step, k);
     int status = status_after_step(item, old, step, n_returns);
     if (item.uses_proximal_steps())

@@ -247,8 +247,8 @@ class PartialCGW(SpacePair):
         overlap: (B,), Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') for two lifts (P, Q), (P', Q') in units of max(m(a),
         m(b)), with g of `pair_gains`.
         """
-        apart = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
-        return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
+        unmatched = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
+        return ConicTerms(unmatched=unmatched, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
 
     def lift(self, P: Tensor, Q: Tensor) -> Lift:
         """Return the `Lift` of P and Q, (B, n, m) each, given in units of max(m(a), m(b)), with w = min(P, Q).
