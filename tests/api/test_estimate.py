@@ -430,7 +430,7 @@ def test_the_message_has_digits_in_which_the_two_amounts_differ(monkeypatch):
 
 
 def test_the_advice_fits(monkeypatch):
-    x = Space.from_points(torch.rand(30, 100, 2, dtype=torch.float64))
+    x = Space.from_points(torch.rand(8, 100, 2, dtype=torch.float64))
     need = ugw.estimate(x, x, solver=ugw.Multistart(n=20)).bytes
     set_available_memory(monkeypatch, need // 2)
     assert "one start" in ugw.estimate(x, x, solver=ugw.Multistart(n=20)).advice

@@ -555,7 +555,11 @@ def test_values_for_the_compiled_library_have_distinct_names():
     of_run = [name for name in native.load().config_fields if name not in names]
     options = AlternateMin().with_defaults()
     with mock.patch.object(compiled_steps, "thresholds", dict):  # without thresholds only values of the run are left
-        assert len(config_values(tuple(of_run), options, samples_rows=True, is_monitored=True, max_iter=1)) == len(of_run) > 8
+        assert (
+            len(config_values(tuple(of_run), options, samples_rows=True, is_monitored=True, max_iter=1))
+            == len(of_run)
+            > 8
+        )
 
 
 def test_the_configuration_names_the_compiled_backend(monkeypatch):
