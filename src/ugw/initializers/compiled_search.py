@@ -151,12 +151,12 @@ class _SearchArrays:
 
 @lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
 def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
-    """Return the random numbers of `random_anchor_plans` and `low_rank_noise` for a search, float64.
+    """Return the random numbers of `matching_anchor_plans` and `low_rank_noise` for a search, float64.
 
-    (anchors, 2), uniform, and (2, n_points, 1, factors), normal. n_points: of the larger space.
+    (anchors of all proposals, 2), uniform, and (2, n_points, 1, factors), normal. n_points: of the larger space.
     """
     config, cpu = INITIALIZER_CONFIG, torch.device("cpu")
-    n_anchors = config.n_random_candidates * config.n_anchor_pairs
+    n_anchors = config.n_random_candidates * config.n_anchor_proposals * config.n_anchor_pairs
     uniforms = uniform_draws(0, (n_anchors, 2), torch.float64, cpu)
     return uniforms, normal_draws(0, (n_points, 1, config.n_noise_factors), torch.float64, cpu)
 
