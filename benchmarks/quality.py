@@ -204,6 +204,8 @@ def main():
         print(f"\nThe default is above POT by more than {CLOSE:.0e} on {above} problems.")
     entries, default, product = np.array(times).T
     for label, subset in (("up to 100 × 100", entries <= 1e4), ("larger", entries > 1e4)):
+        if not subset.any():
+            continue
         logs = np.log((default / product)[subset])
         quartiles = np.round(np.exp(np.quantile(logs, (0.25, 0.5, 0.75))), 2)
         print(f"\nTime of the default over that of init='product', {label}: geometric mean {np.exp(logs.mean()):.2f}, "

@@ -13,16 +13,19 @@ from oracles.spaces import space, ugw_problem, weighted_points
 from ugw.geometry.space import Space
 from ugw.initializers import plans as init
 from ugw.initializers import select
+from ugw.initializers.config import INITIALIZER_CONFIG
 
 INF = math.inf
 NAMES = ("product", "flb", "linear", "random", "coarse")
-MADE = (*NAMES, "noisy")
+MADE = (*NAMES, "noisy", "matching")
 
 
 def make_plans(name, problem):
     """The plans (B, S, n, m) of a named start."""
     if name in ("random", "noisy"):
         return (init.random_anchor_plans if name == "random" else init.noise_plans)(problem, 5)
+    if name == "matching":
+        return init.matching_anchor_plans(problem, 5)
     return select.SINGLE_PLANS[name](problem)[:, None]
 
 
@@ -82,6 +85,43 @@ def test_random_starts_differ_from_each_other_and_from_the_product():
     for i in range(5):
         for j in range(i):
             assert (plans[i] - plans[j]).abs().sum() > 1e-2
+
+
+def test_anchors_that_match_have_no_mismatch():
+    points = np.random.default_rng(0).random((8, 2))
+    x, y = Space.from_points(points), Space.from_points(2.0 * points[::-1].copy())
+    index = torch.tensor([[[0, 3, 5], [1, 1, 1]]])
+    problem, scaled = ugw_problem(x, Space.from_points(points[::-1].copy())), ugw_problem(x, y)
+    assert init.anchor_mismatch(problem, index, 7 - index).tolist() == [[0.0, math.inf]]
+    other = torch.tensor([[[7, 4, 1], [6, 2, 2]]])
+    for one, rows, cols in ((scaled, index, 7 - index), (problem, index, other)):
+        assert init.anchor_mismatch(one, rows, cols)[0, 0] > 0
+
+
+def test_mismatch_compares_distances_and_eccentricities():
+    x, y = space(6, 2, 0), space(7, 3, 1)
+    (p, a), (q, b) = weighted_points(6, 2, 0), weighted_points(7, 3, 1)
+    dx, dy, rows, cols = cdist(p, p), cdist(q, q), [0, 4, 2], [6, 3, 1]
+    pairs = [(k, other) for k in range(3) for other in range(k)]
+    between = [(dx[rows[k], rows[other]], dy[cols[k], cols[other]]) for k, other in pairs]
+    differences = sum((u - v) ** 2 for u, v in between) + sum(((dx @ a)[rows] - (dy @ b)[cols]) ** 2)
+    expected = differences / sum(u**2 + v**2 for u, v in between)
+    mismatch = init.anchor_mismatch(ugw_problem(x, y), torch.tensor([rows]), torch.tensor([cols]))
+    step = INITIALIZER_CONFIG.anchor_mismatch_step
+    assert mismatch.item() == pytest.approx(expected / step, abs=1)
+
+
+def test_matching_anchor_plans_are_the_best_of_several_random_ones(monkeypatch):
+    problem = ugw_problem(space(9, 2, 0), space(8, 3, 1))
+    n_proposals = INITIALIZER_CONFIG.n_anchor_proposals
+    proposals = init.random_anchor_plans(problem, 3 * n_proposals)[0].unflatten(0, (3, n_proposals))
+    seen = []
+    measure = init.anchor_mismatch
+    monkeypatch.setattr(init, "anchor_mismatch", lambda *args: seen.append(measure(*args)) or seen[-1])
+    plans = init.matching_anchor_plans(problem, 3)[0]
+    best = seen[0][0].argmin(1)
+    torch.testing.assert_close(plans, proposals[torch.arange(3), best])
+    assert best.tolist() != [0, 0, 0]
 
 
 def test_noise_is_of_unit_size_and_independent_of_the_weights():

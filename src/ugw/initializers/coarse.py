@@ -22,7 +22,7 @@ from .aggregation import AggregatedProblem, aggregate
 from .centers import farthest_centers, quantile_centers
 from .compiled_search import has_compiled_search, search_compiled
 from .config import INITIALIZER_CONFIG
-from .plans import break_symmetries, first_lower_bound_plan, random_anchor_plans
+from .plans import break_symmetries, first_lower_bound_plan, matching_anchor_plans
 from .successive_halving import Round, split_candidates, successive_halving
 
 
@@ -153,17 +153,27 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
     plan, the one of the first lower bound, and random ones.
     """
     level = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers, average=True)
-    min_eps = INITIALIZER_CONFIG.min_coarse_eps_share * level.problem.scale()
-    small = replace(level.problem, eps=torch.maximum(problem.eps, min_eps))
-    plans = torch.cat(
-        [
-            small.product[:, None],
-            first_lower_bound_plan(small)[:, None],
-            random_anchor_plans(small, INITIALIZER_CONFIG.n_random_candidates),
-        ],
-        dim=1,
-    )
+    scale = level.problem.scale()
+    eps = torch.maximum(problem.eps, INITIALIZER_CONFIG.min_coarse_eps_share * scale)
+    small = replace(level.problem, eps=eps)
+    counts = count_random_candidates(eps / scale)
+    most = INITIALIZER_CONFIG.n_random_candidates if counts.is_cuda else int(counts.max())
+    product = small.product[:, None]
+    random = matching_anchor_plans(small, most)
+    is_tried = torch.arange(most, device=counts.device) < counts[:, None]
+    random = torch.where(is_tried[:, :, None, None], random, product)  # a repeated plan is dropped
+    plans = torch.cat([product, first_lower_bound_plan(small)[:, None], random], dim=1)
     return replace(level, problem=small), break_symmetries(small, plans)
+
+
+def count_random_candidates(eps_share: Tensor) -> Tensor:
+    """Return how many random candidates each item tries, (B,), for its eps in units of the mean distortion, (B,).
+
+    The smaller eps, the more local minima.
+    """
+    config = INITIALIZER_CONFIG
+    counts = (config.random_candidates_times_eps_share / eps_share).ceil()
+    return counts.clamp(config.min_random_candidates, config.n_random_candidates).long()
 
 
 def _fine_candidates(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:

@@ -154,10 +154,11 @@ class _SearchArrays:
 def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
     """Return uniform (anchors, 2) and normal (2, n_points, 1, factors) random numbers, float64, for a compiled search.
 
-    They are those of `random_anchor_plans` and `low_rank_noise`. n_points: of the larger space.
+    They are those of `matching_anchor_plans`, for the anchors of all proposals, and `low_rank_noise`. n_points: of the
+    larger space.
     """
     config, cpu = INITIALIZER_CONFIG, torch.device("cpu")
-    n_anchors = config.n_random_candidates * config.n_anchor_pairs
+    n_anchors = config.n_random_candidates * config.n_anchor_proposals * config.n_anchor_pairs
     uniforms = uniform_draws(0, (n_anchors, 2), torch.float64, cpu)
     return uniforms, normal_draws(0, (n_points, 1, config.n_noise_factors), torch.float64, cpu)
 

@@ -52,6 +52,52 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
     same draw serves every item, scaled to its number of points.
     """
     near_x, near_y, width = anchor_distances(problem, count, seed)
+    return _plans_of_anchors(problem, near_x, near_y, width, count)
+
+
+def matching_anchor_plans(problem: SpacePair, count: int) -> Tensor:
+    """Return `count` plans like those of `random_anchor_plans`, (B, count, n, m), from anchors that match.
+
+    The anchor pairs of each plan are drawn several times, and the draw with the least `anchor_mismatch` is taken.
+    problem: its metrics are stored.
+    """
+    n_proposals, n_pairs = INITIALIZER_CONFIG.n_anchor_proposals, INITIALIZER_CONFIG.n_anchor_pairs
+    rows, cols = (
+        anchors.unflatten(1, (count, n_proposals, n_pairs)) for anchors in _anchors(problem, count * n_proposals, 0)
+    )
+    mismatch = anchor_mismatch(problem, rows, cols)
+    first = (mismatch <= mismatch.amin(2, keepdim=True)).to(torch.int8).argmax(2)[:, :, None, None]
+    rows, cols = (anchors.take_along_dim(first, dim=2).flatten(1) for anchors in (rows, cols))
+    near_x, near_y = _columns(problem.x, rows), _columns(problem.y, cols)
+    return _plans_of_anchors(problem, near_x, near_y, _anchor_width(problem), count)
+
+
+def anchor_mismatch(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
+    """Return how much the anchors (..., k) of two spaces differ, in whole steps, (...); inf if they are single points.
+
+    It is the sum of the squared differences of the distances between them and of their eccentricities, divided by the
+    sum of their squared distances. rows, cols: (B, ..., k), indices of the anchor pairs in both spaces.
+    """
+    sides = ((problem.x, problem.log_a, rows), (problem.y, problem.log_b, cols))
+    items = torch.arange(len(rows), device=rows.device).view(-1, *[1] * rows.ndim)
+    between_x, between_y = (
+        space.metric.dense().expand(problem.batch, -1, -1)[items, anchors[..., None], anchors[..., None, :]].tril(-1)
+        for space, _, anchors in sides
+    )
+    of_x, of_y = (
+        eccentricities(space.metric, log_weights.exp())[items[..., 0], anchors] for space, log_weights, anchors in sides
+    )
+    differences = (between_x - between_y).square().sum((-2, -1)) + (of_x - of_y).square().sum(-1)
+    squares = (between_x.square() + between_y.square()).sum((-2, -1))
+    steps = torch.round(differences / squares / INITIALIZER_CONFIG.anchor_mismatch_step)
+    return torch.where(squares > 0, steps, torch.inf)
+
+
+def _plans_of_anchors(problem: SpacePair, near_x: Tensor, near_y: Tensor, width: Tensor, count: int) -> Tensor:
+    """Return the plans (B, count, n, m) of mass 1 ∝ a⊗b·exp(−Σ_k (near_x[i, k] − near_y[j, k])² / width).
+
+    near_x: (B, n, count·k), near_y: (B, m, count·k), distances to the k anchors of each plan; width: (B,).
+    """
     dx, dy = (near.unflatten(2, (count, -1)).transpose(1, 2) for near in (near_x, near_y))
     cost = dx.square().sum(3)[:, :, :, None] + dy.square().sum(3)[:, :, None, :] - 2.0 * dx @ dy.mT
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
@@ -64,14 +110,8 @@ def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Ten
 
     K is `count` times the number of anchor pairs of a random plan ∝ a⊗b·exp(−(squared differences) / width).
     """
-    n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
-    u = cached_constant(uniform_draws, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
-    u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
-    near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
-    near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
-    scale = distance_moments(problem.x.metric, problem.log_a)[1] + distance_moments(problem.y.metric, problem.log_b)[1]
-    width = (INITIALIZER_CONFIG.anchor_width * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
-    return near_x, near_y, width
+    rows, cols = _anchors(problem, count, seed)
+    return _columns(problem.x, rows), _columns(problem.y, cols), _anchor_width(problem)
 
 
 def noise_plans(problem: SpacePair, count: int) -> Tensor:
@@ -205,15 +245,31 @@ def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
     return solution.unit_plan
 
 
-def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
-    """Return the distances (B, n, K) of all points to K of them, chosen by the numbers u (B, K) in [0, 1).
+def _anchors(problem: SpacePair, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the indices of K random anchors of both spaces, (B, K) each, K = count times the anchors of a plan.
 
-    u chooses the point of rank ⌊u·(number of points of positive weight)⌋ by decreasing eccentricity.
+    A uniform number u chooses the point of rank ⌊u·(number of points of positive weight)⌋ by decreasing eccentricity.
     """
-    has_weight = log_weights > -torch.inf
-    order = _eccentricity_order(space, log_weights)
-    place = (u * has_weight.sum(1, keepdim=True)).long()
-    return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
+    n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
+    u = cached_constant(uniform_draws, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
+    u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
+    anchors = []
+    for side, (space, log_weights) in enumerate(((problem.x, problem.log_a), (problem.y, problem.log_b))):
+        n_points = (log_weights > -torch.inf).sum(1, keepdim=True)
+        place = (u[:, :, side] * n_points).long()
+        anchors.append(torch.take_along_dim(_eccentricity_order(space, log_weights), place, dim=1))
+    return anchors[0], anchors[1]
+
+
+def _anchor_width(problem: SpacePair) -> Tensor:
+    """Return the width (B,) of the kernel of a random plan, in units of squared distances."""
+    scale = distance_moments(problem.x.metric, problem.log_a)[1] + distance_moments(problem.y.metric, problem.log_b)[1]
+    return (INITIALIZER_CONFIG.anchor_width * torch.where(scale > 0, scale, 1.0)).to(problem.log_a.dtype)
+
+
+def _columns(space: Space, index: Tensor) -> Tensor:
+    """Return the distances (B, n, K) of all points to those with the indices (B, K)."""
+    return space.metric.columns(index).expand(len(index), -1, -1)
 
 
 def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:

@@ -179,7 +179,9 @@ struct LinearRun {
 
 // Options and thresholds of the search for initial plans, by the names that Python gives them.
 #define UGW_SEARCH_FIELDS(FIELD)                                                                                       \
-    FIELD(n_coarse_clusters) FIELD(n_random_candidates) FIELD(n_anchor_pairs) FIELD(anchor_width)                      \
+    FIELD(n_coarse_clusters) FIELD(n_random_candidates) FIELD(min_random_candidates)                                   \
+    FIELD(random_candidates_times_eps_share) FIELD(n_anchor_pairs) FIELD(n_anchor_proposals)                           \
+    FIELD(anchor_mismatch_step) FIELD(anchor_width)                                                                    \
     FIELD(eccentricity_step) FIELD(n_noise_factors) FIELD(symmetry_breaking_noise) FIELD(first_transport_eps_share)    \
     FIELD(last_transport_eps_share) FIELD(transport_tol) FIELD(transport_max_iter) FIELD(min_coarse_eps_share)         \
     FIELD(min_candidate_distance) FIELD(candidate_tie)
@@ -206,7 +208,7 @@ struct SearchRun {
     const std::int64_t* sizes;     // (batch, 2), n and m without padding
     const Parameters* parameters;  // only the fields that describe the problem are read
     Strided dx, dy, cost, log_a, log_b;  // cost.data is null if there is no linear cost
-    const double* uniforms;   // (candidates, anchors, 2), in [0, 1)
+    const double* uniforms;   // (candidates, proposals, anchors, 2), in [0, 1)
     const double* normals;    // (2, max_points, factors)
     std::int64_t max_points;
     double* plans;  // (batch, count, rows, cols), of unit mass, zero in the padding

@@ -6,7 +6,7 @@ struct Level {
     int n, m;
     Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
     const double *log_a, *log_b, *a, *b, *row_weights;
-    double eps, cost_scale;
+    double eps, distortion_scale, cost_scale;
     Parameters parameters;  // with the fields that do not depend on a plan
 };
 
@@ -33,8 +33,8 @@ static void finish_level(Level& level, const Parameters& item, double min_eps_sh
     const auto [mean_y, square_y] = distance_moments(level.dy, level.b, level.m);
     const double squares = square_x + square_y, mean = squares - 2.0 * mean_x * mean_y;
     const double computed = mean > min_relative_mean * squares ? mean : (squares > 0.0 ? squares : 1.0);
-    const double distortion_scale = std::isnan(item.cost_scale) ? computed : item.cost_scale;
-    level.cost_scale = distortion_scale;
+    level.distortion_scale = std::isnan(item.cost_scale) ? computed : item.cost_scale;
+    level.cost_scale = level.distortion_scale;
     if (level.cost.data != nullptr) {
         double linear = 0.0;
         for (int i = 0; i < level.n; ++i) {
@@ -44,7 +44,7 @@ static void finish_level(Level& level, const Parameters& item, double min_eps_sh
         }
         level.cost_scale += 0.5 * item.alpha * std::exp(-0.5 * (item.log_mass_a + item.log_mass_b)) * linear;
     }
-    level.eps = std::max(item.eps, min_eps_share * distortion_scale);
+    level.eps = std::max(item.eps, min_eps_share * level.distortion_scale);
     level.parameters = item;
     level.parameters.eps = level.eps;
     const double total = item.penalty_a + item.penalty_b + level.eps;

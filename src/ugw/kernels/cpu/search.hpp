@@ -344,49 +344,21 @@ static Matrix first_lower_bound_plan(
     return plan;
 }
 
-// The points of one space in the order in which random numbers select them, and how many have positive weight.
+// The points of one space in the order in which random numbers select them, their eccentricities, and how many of them have
+// positive weight.
 struct DrawingOrder {
     std::vector<int> order;
+    std::vector<double> eccentricities;
     int n_present;
 };
 
 static DrawingOrder drawing_order(Matrix d, const double* w, int n, double step_share) {
-    DrawingOrder result{eccentricity_order(d, w, n, step_share), 0};
-    for (int i = 0; i < n; ++i) result.n_present += w[i] > 0.0;
-    return result;
-}
-
-// A plan that matches points with similar distances to random anchors: proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] −
-// Dy[:, j_k])² / width). draws: (n_anchors, 2), uniform numbers; column role_x selects the anchors of the first space.
-static Matrix random_anchor_plan(
-    const Level& level, const DrawingOrder& x, const DrawingOrder& y, const double* draws, int role_x, int n_anchors,
-    double width, Arena& arena
-) {
-    const Matrix plan = arena.take_matrix(level.n, level.m);
-    for (int i = 0; i < level.n; ++i) std::fill(plan.row(i), plan.row(i) + pad(level.m), 0.0);
-    for (int k = 0; k < n_anchors; ++k) {
-        const int anchor_x = x.order[static_cast<int>(draws[2 * k + role_x] * x.n_present)];
-        const int anchor_y = y.order[static_cast<int>(draws[2 * k + 1 - role_x] * y.n_present)];
-        const double* far_y = level.dy.row(anchor_y);
-        for (int i = 0; i < level.n; ++i) {
-            const double far_x = level.dx.row(anchor_x)[i];
-            for (int j = 0; j < pad(level.m); j += LANES) {
-                const Vec difference = far_x - load(far_y + j);
-                store(plan.row(i) + j, load(plan.row(i) + j) + difference * difference);
-            }
-        }
+    DrawingOrder result{eccentricity_order(d, w, n, step_share), std::vector<double>(n), 0};
+    for (int i = 0; i < n; ++i) {
+        result.eccentricities[i] = eccentricity(d, w, n, i);
+        result.n_present += w[i] > 0.0;
     }
-    double largest = -INFINITE;
-    for (int i = 0; i < level.n; ++i)
-        for (int j = 0; j < pad(level.m); j += LANES) {
-            const Vec exponent = level.log_a[i] + load(level.log_b + j) - load(plan.row(i) + j) / width;
-            store(plan.row(i) + j, exponent);
-            largest = std::max(largest, max_lanes(exponent));
-        }
-    for (int i = 0; i < level.n; ++i)
-        for (int j = 0; j < pad(level.m); j += LANES)
-            store(plan.row(i) + j, exp(load(plan.row(i) + j) - finite_or_zero(largest)));
-    return plan;
+    return result;
 }
 
 // The logarithm (n, m) of a small perturbation that has no symmetry: inner products of normal vectors, one per point.
@@ -439,7 +411,78 @@ static RandomNumbers draw_numbers(const Level& level, const SearchConfig& search
     return numbers;
 }
 
-// The initial candidates: product plan, plan of the first lower bound and random anchor plans, slightly perturbed.
+// Pairs of anchors (i_k, j_k) that random plans match.
+using AnchorPairs = std::vector<std::pair<int, int>>;
+
+// How much the distances between the anchors and their eccentricities differ in the two spaces, as a share of the squared
+// distances, in whole steps; +inf if the anchors of both spaces are single points.
+static double anchor_mismatch(const Level& level, const RandomNumbers& numbers, const AnchorPairs& pairs, double step) {
+    double mismatch = 0.0, squares = 0.0;
+    for (std::size_t k = 0; k < pairs.size(); ++k) {
+        const auto [x, y] = pairs[k];
+        const double eccentricities = numbers.x.eccentricities[x] - numbers.y.eccentricities[y];
+        mismatch += eccentricities * eccentricities;
+        for (std::size_t l = 0; l < k; ++l) {
+            const double far_x = level.dx.row(x)[pairs[l].first], far_y = level.dy.row(y)[pairs[l].second];
+            mismatch += (far_x - far_y) * (far_x - far_y);
+            squares += far_x * far_x + far_y * far_y;
+        }
+    }
+    return squares > 0.0 ? std::nearbyint(mismatch / squares / step) : INFINITE;
+}
+
+// The anchors of the first of several proposals with the least mismatch. draws: (proposals, anchors, 2), uniform numbers.
+static AnchorPairs matching_anchors(
+    const Level& level, const RandomNumbers& numbers, const SearchConfig& search, const double* draws
+) {
+    const int n_anchors = static_cast<int>(search.n_anchor_pairs);
+    AnchorPairs best(n_anchors), pairs(n_anchors);
+    double least = INFINITE;
+    for (int t = 0; t < static_cast<int>(search.n_anchor_proposals); ++t) {
+        for (int k = 0; k < n_anchors; ++k, draws += 2)
+            pairs[k] = {numbers.x.order[static_cast<int>(draws[numbers.role_x] * numbers.x.n_present)],
+                        numbers.y.order[static_cast<int>(draws[1 - numbers.role_x] * numbers.y.n_present)]};
+        const double mismatch = anchor_mismatch(level, numbers, pairs, search.anchor_mismatch_step);
+        if (t == 0 || mismatch < least) least = mismatch, best = pairs;
+    }
+    return best;
+}
+
+// A plan that matches points with similar distances to anchors: proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² /
+// width).
+static Matrix random_anchor_plan(const Level& level, const AnchorPairs& pairs, double width, Arena& arena) {
+    const Matrix plan = arena.take_matrix(level.n, level.m);
+    for (int i = 0; i < level.n; ++i) std::fill(plan.row(i), plan.row(i) + pad(level.m), 0.0);
+    for (const auto& [anchor_x, anchor_y] : pairs) {
+        const double* far_y = level.dy.row(anchor_y);
+        for (int i = 0; i < level.n; ++i) {
+            const double far_x = level.dx.row(anchor_x)[i];
+            for (int j = 0; j < pad(level.m); j += LANES) {
+                const Vec difference = far_x - load(far_y + j);
+                store(plan.row(i) + j, load(plan.row(i) + j) + difference * difference);
+            }
+        }
+    }
+    double largest = -INFINITE;
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < pad(level.m); j += LANES) {
+            const Vec exponent = level.log_a[i] + load(level.log_b + j) - load(plan.row(i) + j) / width;
+            store(plan.row(i) + j, exponent);
+            largest = std::max(largest, max_lanes(exponent));
+        }
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < pad(level.m); j += LANES)
+            store(plan.row(i) + j, exp(load(plan.row(i) + j) - finite_or_zero(largest)));
+    return plan;
+}
+
+// How many random candidates are tried: the more, the smaller eps, because it leaves more local minima.
+static int count_random_candidates(const Level& level, const SearchConfig& search) {
+    const double count = std::ceil(search.random_candidates_times_eps_share / (level.eps / level.distortion_scale));
+    return static_cast<int>(std::min(std::max(count, search.min_random_candidates), search.n_random_candidates));
+}
+
+// The product plan, the one of the first lower bound and random ones, without exact symmetries.
 static Candidates make_candidates(
     const Level& level, const Config& config, const SearchConfig& search, const SearchRun& run, LinearMemory& memory,
     Arena& arena
@@ -448,11 +491,11 @@ static Candidates make_candidates(
     Candidates candidates;
     candidates.add(product_plan(level, arena));
     candidates.add(first_lower_bound_plan(level, config, search, memory, arena));
-    const int n_anchors = static_cast<int>(search.n_anchor_pairs);
-    for (int k = 0; k < static_cast<int>(search.n_random_candidates); ++k)
-        candidates.add(random_anchor_plan(
-            level, numbers.x, numbers.y, run.uniforms + 2 * k * n_anchors, numbers.role_x, n_anchors, numbers.width, arena
-        ));
+    const int n_draws = 2 * static_cast<int>(search.n_anchor_proposals * search.n_anchor_pairs);
+    for (int k = 0; k < count_random_candidates(level, search); ++k) {
+        const AnchorPairs pairs = matching_anchors(level, numbers, search, run.uniforms + k * n_draws);
+        candidates.add(random_anchor_plan(level, pairs, numbers.width, arena));
+    }
     for (const Matrix& plan : candidates.plans) break_symmetries(plan, numbers.noise, level.n, level.m);
     return candidates;
 }
