@@ -21,8 +21,10 @@ class MemoryFactors:
     batch: float = 1.4
     # Plans held for each candidate of a level of the search for a start, throughout (1.2) ...
     stored_candidates: float = 1.7
-    # ... and for each candidate of a batch that is evaluated (6), or makes steps (20).
+    # ... and for each candidate of a batch that is evaluated (6), or makes steps (20). One step keeps nothing to
+    # extrapolate from: six matrices less.
     candidate_values: float = 9.0
+    candidate_first_step: float = 20.0
     candidate_steps: float = 28.0
     # Plans in float64 held for each item that the compiled library searches (31), one per thread ...
     compiled_search: float = 36.0

@@ -228,7 +228,11 @@ class MemoryModel:
         # A first round that only evaluates plans takes less memory than steps of those that survive it.
         rounds = fine_rounds(self.n, self.m)
         n_compared = rounds[0][1] if rounds[0][0] == 0 else n_fine
-        coarse = factors.candidate_steps * self._running_entries(coarse_entries, n_coarse)
+        n_continued = INITIALIZER_CONFIG.coarse_rounds[0][1]  # all others make one step
+        coarse = max(
+            factors.candidate_first_step * self._running_entries(coarse_entries, n_coarse),
+            factors.candidate_steps * self._running_entries(coarse_entries, n_continued),
+        )
         fine = max(
             factors.candidate_values * self._running_entries(fine_entries, n_fine),
             factors.candidate_steps * self._running_entries(fine_entries, n_compared),
