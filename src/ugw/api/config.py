@@ -22,7 +22,7 @@ class MemoryFactors:
     # Plans held for each candidate of a level of the search for a start, throughout (1.2) ...
     stored_candidates: float = 1.7
     # ... and for each candidate of a batch that is evaluated (6), or makes steps (20). One step keeps nothing to
-    # extrapolate from: six matrices less.
+    # extrapolate from and takes less.
     candidate_values: float = 9.0
     candidate_first_step: float = 20.0
     candidate_steps: float = 28.0
@@ -55,7 +55,7 @@ class ApiConfig:
     max_chunk_entries_cuda: int = 2**28
     # A CPU solve is refused if its estimate exceeds the available memory by this factor: the estimate has a margin.
     max_overcommit: float = 1.2
-    # Entries of all plans of a batch below which the items are one chunk, without an estimate: in float64 the 42
+    # Entries of all plans of a batch below which the items are one chunk, without an estimate: in float64 the 62
     # candidates of each item take some 100 MiB, and a chunk of that size is still fast.
     max_unmodeled_entries: int = 2**14
     # Bytes below which a CPU solve starts without asking for the available memory, which takes a while.
