@@ -146,3 +146,19 @@ def test_all_pairs_of_small_shapes_converge():
         shapes.append(ugw.Space.from_points(outline + 0.01 * rng.standard_normal(outline.shape)))
     result = ugw.pairwise(shapes, method="cgw", rho=0.1)
     assert all(str(status).endswith("CONVERGED") for status in np.ravel(result.status))
+
+
+@needs_library
+@pytest.mark.parametrize("n_entries", [1, 60, 400])
+@pytest.mark.parametrize(("n", "m"), [(33, 20), (40, 48)], ids=str)
+def test_products_with_plans_of_few_entries(monkeypatch, n, m, n_entries):
+    problem, _ = build_conic(make_space(n, 3, 0), make_space(m, 2, 1), rho=0.1, cone="gaussian-hellinger", eps=0.0)
+    rng = np.random.default_rng(2)
+    plans = torch.zeros(2, n, m, dtype=torch.float64)
+    for plan in plans:
+        plan.view(-1)[rng.choice(n * m, n_entries, replace=False)] = torch.as_tensor(rng.random(n_entries))
+    with torch.no_grad():
+        product = problem.distortion_sum.apply(plans)
+        monkeypatch.setenv(native.SWITCH, "0")
+        expected = problem.distortion_sum.apply(plans)
+    assert (product - expected).abs().max() <= 1e-12 * expected.abs().max()

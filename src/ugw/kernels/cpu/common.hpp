@@ -111,10 +111,11 @@ struct Strided {
 };
 
 // The factors of the conic kernel of one item: φ_r(Dx), (rank·n, n), and signs_r φ_r(Dy), (rank·pad(m), m), the terms one
-// below the other, rows padded with zeros. Rank 0: `left` is the kernel itself, (n·m, n·pad(m)), and `right` is null.
+// below the other, rows padded with zeros. right_rows: the transposes of the latter side by side, (pad(m), right_stride).
+// Rank 0: `left` is the kernel itself, (n·m, n·pad(m)), and `right` and `right_rows` are null.
 struct ConicKernel {
-    double *left, *right;
-    std::int64_t rank;
+    double *left, *right, *right_rows;
+    std::int64_t right_stride, rank;
 };
 
 // The arguments of one call of products of plans of one size with the same kernel.

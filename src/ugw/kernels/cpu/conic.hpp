@@ -1,17 +1,31 @@
 // The state of a plan of a conic problem, its improvement and its local cost, the counterpart of problems/cgw.py.
 
+// What products with the kernel need beside the plan and the product.
+struct ProductMemory {
+    Matrix half, transposed;
+
+    void take(int n, int m, std::int64_t rank, Arena& arena) {
+        half = arena.take_matrix(pad(n), static_cast<int>(rank) * pad(m));
+        transposed = arena.take_matrix(m, n);
+    }
+    static std::size_t size(int n, int m, std::int64_t rank) {
+        return std::size_t(rank) * pad(n) * pad(m) + std::size_t(m) * pad(n);
+    }
+};
+
 struct ConicMemory {
-    Matrix cost, lift, improved, half;
+    Matrix cost, lift, improved;
+    ProductMemory product;
     double *p1, *p2, *factor_a, *factor_b;
 
     void take(int n, int m, std::int64_t rank, Arena& arena) {
         for (Matrix* matrix : {&cost, &lift, &improved}) *matrix = arena.take_matrix(n, m);
-        half = arena.take_matrix(n, static_cast<int>(rank) * pad(m));
+        product.take(n, m, rank, arena);
         for (double** vector : {&p1, &factor_a}) *vector = arena.take(pad(n));
         for (double** vector : {&p2, &factor_b}) *vector = arena.take(pad(m));
     }
     static std::size_t size(int n, int m, std::int64_t rank) {
-        return (3 + std::size_t(rank)) * n * pad(m) + 2 * std::size_t(pad(n) + pad(m));
+        return 3 * std::size_t(n) * pad(m) + ProductMemory::size(n, m, rank) + 2 * std::size_t(pad(n) + pad(m));
     }
 };
 
@@ -63,8 +77,72 @@ static double improve_plan(const Item& item, Matrix plan, Matrix k, ConicMemory&
     return lift_plan(item, target, k, memory);
 }
 
-// product = Σ_r left_r·plan·right_r, the distortion sum of a plan (n, m) with padded rows; half: (n, rank·pad(m)).
-static void multiply_kernel(const ConicKernel& kernel, int n, int m, Matrix plan, Matrix half, Matrix product) {
+// The large entries of a plan, column by column: those of column j are starts[j], ..., starts[j + 1] − 1.
+struct LargeEntries {
+    std::vector<int> starts, rows;
+    std::vector<double> values;
+};
+
+// The entries of a plan that are not lost to rounding when the plan is summed; none of them if they are many.
+static LargeEntries large_entries(Matrix plan, int n, int m) {
+    constexpr double LOST_SHARE = 1e-18;  // of the largest entry: together far below its rounding error
+    constexpr int MIN_SPARSITY = 8;       // with more entries than this fraction, dense products are as fast
+    Vec largest = {};
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < pad(m); j += LANES) largest = max(load(plan.row(i) + j), largest);
+    const double threshold = LOST_SHARE * max_lanes(largest);
+    LargeEntries entries;
+    entries.starts.assign(m + 1, 0);
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < m; ++j) entries.starts[j + 1] += plan.row(i)[j] > threshold;
+    for (int j = 0; j < m; ++j) entries.starts[j + 1] += entries.starts[j];
+    const int count = entries.starts[m];
+    if (count == 0 || count > n * m / MIN_SPARSITY) return {};
+    entries.rows.resize(count);
+    entries.values.resize(count);
+    std::vector<int> next(entries.starts.begin(), entries.starts.end() - 1);
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < m; ++j)
+            if (plan.row(i)[j] > threshold) {
+                const int position = next[j]++;
+                entries.rows[position] = i;
+                entries.values[position] = plan.row(i)[j];
+            }
+    return entries;
+}
+
+// target = Σ of the rows `rows` of a matrix, each times its value, for `count` of them.
+static void sum_rows(Matrix matrix, int cols, const int* rows, const double* values, int count, double* target) {
+    for (int j = 0; j < pad(cols); j += LANES) {
+        Vec total = {};
+        for (int k = 0; k < count; ++k) total += values[k] * load(matrix.row(rows[k]) + j);
+        store(target + j, total);
+    }
+}
+
+// product = Σ_r left_r·plan·right_r for a plan of few large entries: its columns are multiplied with the symmetric left_r
+// entry by entry, which gives the rows of the transposed half.
+static void multiply_sparse(
+    const ConicKernel& kernel, int n, int m, const LargeEntries& entries, const ProductMemory& memory, Matrix product
+) {
+    const int rank = static_cast<int>(kernel.rank), cols = pad(m);
+    const Matrix half = {memory.half.data, pad(n)};
+    for (int r = 0; r < rank; ++r) {
+        const Matrix left = {kernel.left + std::int64_t(r) * n * pad(n), pad(n)};
+        for (int j = 0; j < m; ++j) {
+            const int start = entries.starts[j], count = entries.starts[j + 1] - start;
+            sum_rows(left, n, entries.rows.data() + start, entries.values.data() + start, count, half.row(r * cols + j));
+        }
+        for (int j = m; j < cols; ++j) std::fill(half.row(r * cols + j), half.row(r * cols + j) + pad(n), 0.0);
+    }
+    multiply({kernel.right_rows, kernel.right_stride}, m, rank * cols, half, n, memory.transposed);
+    transpose(memory.transposed, m, n, product);
+}
+
+// product = Σ_r left_r·plan·right_r, the distortion sum of a plan (n, m) with padded rows.
+static void multiply_kernel(
+    const ConicKernel& kernel, int n, int m, Matrix plan, const ProductMemory& memory, Matrix product
+) {
     const int rank = static_cast<int>(kernel.rank), stride = pad(m);
     if (rank == 0) {
         for (int i = 0; i < n; ++i)
@@ -72,6 +150,12 @@ static void multiply_kernel(const ConicKernel& kernel, int n, int m, Matrix plan
                 product.row(i)[j] = dot({kernel.left + (std::int64_t(i) * m + j) * n * stride, stride}, plan, n, m);
         return;
     }
+    const LargeEntries entries = large_entries(plan, n, m);
+    if (!entries.rows.empty()) {
+        multiply_sparse(kernel, n, m, entries, memory, product);
+        return;
+    }
+    const Matrix half = {memory.half.data, std::int64_t(rank) * stride};
     for (int r = 0; r < rank; ++r) {
         const Matrix left = {kernel.left + std::int64_t(r) * n * pad(n), pad(n)};
         multiply(left, n, n, plan, m, {half.data + std::int64_t(r) * stride, half.stride});
@@ -81,7 +165,7 @@ static void multiply_kernel(const ConicKernel& kernel, int n, int m, Matrix plan
 
 // k = max(G w, 0) with the conic kernel G, for the lift w in memory.lift; returns <w, k>.
 static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
-    multiply_kernel(item.conic.kernel, item.n, item.m, memory.lift, memory.half, k);
+    multiply_kernel(item.conic.kernel, item.n, item.m, memory.lift, memory.product, k);
     Vec overlap = {};
     for (int i = 0; i < item.n; ++i)
         for (int j = 0; j < pad(item.m); j += LANES) {
@@ -95,12 +179,13 @@ static double apply_kernel(const Item& item, ConicMemory& memory, Matrix k) {
 // Take plans from a common counter until none is left, and write the product of each with the kernel.
 static void multiply_plans(const ProductRun& run, std::atomic<std::int64_t>& next) {
     const int n = static_cast<int>(run.n), m = static_cast<int>(run.m);
-    Arena arena((2 + std::size_t(run.kernel.rank)) * n * pad(m) + 64 * PADDING);
+    Arena arena(2 * std::size_t(n) * pad(m) + ProductMemory::size(n, m, run.kernel.rank) + 64 * PADDING);
     for (std::int64_t i = next++; i < run.batch; i = next++) {
         arena.reset();
         const Matrix plan = pack_matrix(run.plans, i, n, m, arena), product = arena.take_matrix(n, m);
-        const Matrix half = arena.take_matrix(n, static_cast<int>(run.kernel.rank) * pad(m));
-        multiply_kernel(run.kernel, n, m, plan, half, product);
+        ProductMemory memory;
+        memory.take(n, m, run.kernel.rank, arena);
+        multiply_kernel(run.kernel, n, m, plan, memory, product);
         for (int row = 0; row < n; ++row)
             std::memcpy(run.products + (i * n + row) * m, product.row(row), sizeof(double) * m);
     }

@@ -25,7 +25,13 @@ class _Strided(ctypes.Structure):
 class ConicKernel(ctypes.Structure):
     """The factors of the conic kernel of one item, with the fields of the C++ record `ConicKernel` in common.hpp."""
 
-    _fields_ = [("left", c_void_p), ("right", c_void_p), ("rank", c_int64)]
+    _fields_ = [
+        ("left", c_void_p),
+        ("right", c_void_p),
+        ("right_rows", c_void_p),
+        ("right_stride", c_int64),
+        ("rank", c_int64),
+    ]
 
 
 class ProductRun(ctypes.Structure):
@@ -339,9 +345,11 @@ def strided_vectors(tensor: Tensor) -> _Strided:
 
 
 def kernel_addresses(kernel: Any) -> ConicKernel:
-    """Return addresses of the factors left and right (or null) of a `StoredKernel`, to be kept alive, and the rank."""
-    right = None if kernel.right is None else kernel.right.data_ptr()
-    return ConicKernel(kernel.left.data_ptr(), right, kernel.rank)
+    """Return addresses of the factors of a `StoredKernel`, to be kept alive, and the rank; null for missing factors."""
+    if kernel.right is None:
+        return ConicKernel(kernel.left.data_ptr(), None, None, 0, kernel.rank)
+    rows = kernel.right_rows
+    return ConicKernel(kernel.left.data_ptr(), kernel.right.data_ptr(), rows.data_ptr(), rows.shape[1], kernel.rank)
 
 
 def rows_of_matrices(tensor: Tensor | None) -> Rows:

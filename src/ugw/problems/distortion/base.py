@@ -19,6 +19,7 @@ class StoredKernel:
 
     left: φ_r(Dx) for all terms, (rank·n, padded n), and right: signs_r φ_r(Dy), (rank·padded m, padded m); for a sum
     term by term the rank is 0, left has the values g(|Dx_ii' − Dy_jj'|), (n·m, n·padded m), and right is None.
+    right_rows: the transposes of the terms of `right` side by side, (padded m, rank·padded m), or None.
     """
 
     n: int
@@ -26,6 +27,7 @@ class StoredKernel:
     rank: int
     left: Tensor
     right: Tensor | None
+    right_rows: Tensor | None = None
 
 
 class Distortion(ABC):

@@ -107,7 +107,8 @@ class FactorizedDistortion(Distortion):
             left = phi_x.new_zeros(rank, n, native.padded_size(n))
             right = phi_y.new_zeros(rank, native.padded_size(m), native.padded_size(m))
             left[:, :, :n], right[:, :m, :m] = phi_x.detach(), phi_y.detach()
-            self._cached_kernels.append(StoredKernel(n, m, rank, left.flatten(0, 1), right.flatten(0, 1)))
+            right_rows = right.permute(2, 0, 1).flatten(1).contiguous()  # a view of another layout otherwise
+            self._cached_kernels.append(StoredKernel(n, m, rank, left.flatten(0, 1), right.flatten(0, 1), right_rows))
         return self._cached_kernels
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
