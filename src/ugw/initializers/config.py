@@ -48,9 +48,9 @@ class InitializerConfig:
     min_coarse_eps_share: float = 5e-3
     # Rounds on the coarsest level: steps, how many candidates that differ survive, and how far above the best
     # one they may be, in units of the objective scale. One step suffices to drop half of the candidates; more are
-    # needed to compare the values of the others, and to detect those that lead to the same plan. Gaps half as large
-    # save another quarter of the steps, and lose the best local minimum in 2 % of 540 problems of 10 to 220 points.
-    coarse_rounds: tuple[tuple[int, int, float], ...] = ((1, 32, 0.2), (2, 24, 0.06), (5, 16, 0.03), (12, 8, 0.01))
+    # needed to compare the values of the others, and to detect those that lead to the same plan. Gaps a third as large
+    # save a third of the steps, and lose the best local minimum in 2 % of 540 problems of 10 to 220 points.
+    coarse_rounds: tuple[tuple[int, int, float], ...] = ((1, 32, 0.3), (2, 24, 0.1), (5, 16, 0.05), (12, 8, 0.02))
     # Rounds on all points, if a plan has few entries (`max_entries_with_long_search`). The candidate that ends lowest
     # is the best after 12 steps on 95 % of 37 problems of 25 to 100 points, after 40 steps on all.
     long_fine_rounds: tuple[tuple[int, int, float], ...] = ((4, 8, 0.1), (12, 3, 0.03), (20, 1, 0.0))
