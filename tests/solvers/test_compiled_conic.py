@@ -115,13 +115,16 @@ def test_two_threads_give_the_result_of_one():
     assert np.array_equal(one.plan, two.plan)
 
 
-def test_a_solve_does_not_stop_on_the_way_down():
-    """The estimate of the remaining decrease, from 3 steps, once stopped this one 5e-4 above the value of 177 steps."""
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("seed", [21, 51])
+def test_a_solve_does_not_stop_on_the_way_down(seed):
+    """With an estimate of the remaining decrease from 3 steps, these two stop 1e-4 and 2e-4 above their final values."""
+    rng = np.random.default_rng(seed)
     x, y = (ugw.Space.from_points(rng.random((60, dimension))) for dimension in (3, 2))
     c = ugw.solve_conic(x, y, rho=0.1)
+    final = ugw.solve_conic(x, y, rho=0.1, solver=ugw.AlternateMin(tol=1e-11, max_iter=3000))
     assert c.converged
-    assert c.value <= 0.023370838738 * (1.0 + 1e-5)
+    assert final.n_iter > c.n_iter
+    assert c.value <= final.value * (1.0 + 1e-6)
 
 
 def test_the_default_tolerance_leaves_little_to_gain():
@@ -157,8 +160,10 @@ def test_products_with_plans_of_few_entries(monkeypatch, n, m, n_entries):
     plans = torch.zeros(2, n, m, dtype=torch.float64)
     for plan in plans:
         plan.view(-1)[rng.choice(n * m, n_entries, replace=False)] = torch.as_tensor(rng.random(n_entries))
-    with torch.no_grad():
-        product = problem.distortion_sum.apply(plans)
-        monkeypatch.setenv(native.SWITCH, "0")
-        expected = problem.distortion_sum.apply(plans)
-    assert (product - expected).abs().max() <= 1e-12 * expected.abs().max()
+    for total in (problem.distortion_sum, problem.truncate_kernel().distortion_sum):
+        with torch.no_grad():
+            product = total.apply(plans)
+            monkeypatch.setenv(native.SWITCH, "0")
+            expected = total.apply(plans)
+            monkeypatch.delenv(native.SWITCH)
+        assert (product - expected).abs().max() <= 1e-12 * expected.abs().max()
