@@ -143,6 +143,9 @@ struct SwapEntries {
             entry_col[e] = of_col[cols[e]];
             gradients[e] += entry_row[e] * entry_col[e];
         }
+        // Numbers behind the last entry stay finite: they are multiplied by a mass of 0.
+        std::fill(entry_row + size, entry_row + pad(size), 0.0);
+        std::fill(entry_col + size, entry_col + pad(size), 0.0);
         for (int e = 0; e < size; ++e) {
             const Vec row = broadcast(entry_row[e]), col = broadcast(entry_col[e]);
             double* slope = slopes.row(e);
