@@ -116,10 +116,10 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
 @cache
 def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[Round, ...]:
-    """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
+    """Return the rounds of successive halving, up to and including the first that leaves at most `count` candidates.
 
-    rounds: number of steps, 0 to evaluate plans only, number of survivors, and largest gap to the best objective of
-    each. Where several plans are to be returned, none is dropped for its gap.
+    rounds: (n_steps, n_survivors, max_gap) of each; n_steps = 0 evaluates plans only; at least `count` plans survive;
+    max_gap: largest gap to the best objective in units of `objective_scale`, without effect if count > 1.
     """
     n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(

@@ -64,7 +64,7 @@ COMPARISON_SCHEDULE = conic_rounds(TRANSPORT_SOLVER, INITIALIZER_CONFIG.conic_co
 class Strategy:
     """How one kind of conic problem is solved.
 
-    build: makes the problem, and the UGW problem of the same spaces, whose plans start the conic solve; solver: the
+    build: makes the problem, and the UGW problem of the same spaces, for which initial plans are made; solver: the
     default options; candidates: maps (problem, UGW problem, solver, init) to the initial plans (B, S, n, m).
     """
 

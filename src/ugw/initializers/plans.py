@@ -138,7 +138,7 @@ def low_rank_noise(problem: SpacePair, count: int) -> Tensor:
 
 
 def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return uniform random numbers in [0, 1), of shape `size`, the same ones for the same seed."""
+    """Return uniform random numbers in [0, 1) of shape `size`, up to rounding the same for a seed on all devices."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 

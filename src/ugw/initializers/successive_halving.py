@@ -45,8 +45,9 @@ class Round:
 def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -> tuple[Tensor, Tensor]:
     """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
-    plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned scaled to
-    mass 1, those of a partial problem with their mass. An objective is inf if it is not finite or its plan repeated.
+    plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. The best plan comes first if
+    the last round selects survivors. Plans are returned scaled to mass 1, those of a partial problem with their mass.
+    An objective is inf if it is not finite, or if its plan repeats the first one because fewer plans differ.
     """
     values = plans.new_empty(plans.shape[:2])
     is_decided = torch.zeros(len(plans), dtype=torch.bool, device=plans.device)  # only one different plan is left

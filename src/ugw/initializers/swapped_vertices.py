@@ -98,9 +98,10 @@ def _by_item(results: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor
 
 
 def _best_different(values: Tensor, count: int) -> Tensor:
-    """Return the indices (B, up to `count`) of the lowest values (B, S), lowest first, equal ones only once.
+    """Return the indices (B, min(count, S)) of the lowest values (B, S), lowest first, of equal ones only the first.
 
-    Where an item has fewer different values, the index of the lowest is repeated.
+    Equal: up to the relative tolerance `solution_tie`. Where an item has fewer different values, the index of the
+    lowest is repeated.
     """
     order = best_candidates(values, values.shape[1])
     ordered = values.gather(1, order)
