@@ -105,9 +105,10 @@ def _run_with_joblib(keys: list[Key], make_task: MakeTask, n_workers: int) -> It
 
 
 def _dask_failure_finder(backend: Any) -> Callable[[], BaseException | None] | None:
-    """Return a function that returns the error of a task on which Dask gave up, or None for other backends.
+    """Return a function that returns the error of a task on which Dask gave up, or None if there is no such task.
 
-    joblib waits without end for such a task; other backends raise.
+    For a backend other than Dask there is no function: None. joblib waits without end for a task on which Dask gave up;
+    other backends raise.
     """
     client = getattr(backend, "client", None)
     if client is None:

@@ -176,8 +176,8 @@ def _solve_items(
 ) -> SolverOutput:
     """Return the `SolverOutput` (plans, terms, status, ...) of the items `index`, (k,), of a linear problem; None: all.
 
-    They start from the product plan; linear programs solve all of the items or none. solver: the one for all items of
-    the problem, the default if linear programs solve some of them only.
+    All start from the product plan: `start` is not used. Linear programs must solve all of these items or none. If all,
+    the solver is `solver` if that is a FrankWolfe, otherwise the default one, `EXACT`; if none, it is `solver`.
     """
     items = problem if index is None else problem.take(index)
     plan = items.product

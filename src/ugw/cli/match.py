@@ -283,7 +283,10 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
 
 
 def _report_facts(options: Options) -> dict[str, Any]:
-    """Return the options that the report shows, by name: rho and eps; metric, alpha, scale and init if changed."""
+    """Return the options that the report shows, by name: rho and eps; metric, alpha, scale and init if changed.
+
+    Values are as given, but eps is a number, "auto", or for a percentage a text that says of what.
+    """
     eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
     changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
@@ -305,7 +308,7 @@ def draw_matching(result: ugw.Result, source: MatchInput, target: MatchInput, *,
     """Return a matplotlib Figure of the plan, not yet saved, for matching.png.
 
     It shows two graphs side by side, with colors that the plan transfers from the source to the target; any other
-    inputs in one panel, with lines between matched points, at the same size if `rescale`.
+    inputs in one panel at their `positions`, with lines between matched points, at the same size if `rescale`.
     """
     from matplotlib.figure import Figure
 

@@ -180,7 +180,7 @@ def _circle(count: int, *, center: Sequence[float] = (0.4, 0.44), radius: float 
 
 
 def _long_branch(count: int) -> np.ndarray:
-    """Return `count` points (count, 2) of a winding curve, to the right of the circle `_circle(n)`."""
+    """Return `count` points (count, 2) of a winding curve, to the right of the circle made by `_circle(count)`."""
     along = np.linspace(0.04, 1, count)
     right = 0.25 * along + 0.1 * np.sin(np.pi * along)
     up = 0.31 * along - 0.15 * (1 - along) * np.sin(2 * np.pi * along)
@@ -188,7 +188,7 @@ def _long_branch(count: int) -> np.ndarray:
 
 
 def _short_branch(count: int) -> np.ndarray:
-    """Return `count` points (count, 2) of a curve to the left of the circle `_circle(n)`."""
+    """Return `count` points (count, 2) of a curve to the left of the circle made by `_circle(count)`."""
     along = np.linspace(0.08, 1, count)
     return np.array([0.24, 0.6]) + np.stack([-0.2 * along, 0.33 * np.sin(1.5 * along)], axis=1)
 

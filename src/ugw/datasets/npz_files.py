@@ -49,7 +49,7 @@ def load_labeled_arrays(
     """Return the arrays of an `.npz` file with the names in `shapes`, in float64, and last the classes (n,), int64.
 
     Raises InputError unless arrays have these shapes (n, d), the array `y` in the file has counts[k] entries k + 1, and
-    the checksum `digest` of all is `sha256`. Returned classes begin with 0.
+    the checksum of all of them, made by `digest`, is `sha256`. Returned classes begin with 0.
     """
     arrays = load_arrays(file_path, (*shapes, "y"))
     for name, shape in shapes.items():

@@ -45,10 +45,11 @@ ORIGIN = (
 def office_caltech10(
     path: str | os.PathLike[str] | None = None, *, keys: Iterable[str] | None = None
 ) -> dict[str, Domain]:
-    """Return features and classes of the images of Office-Caltech10 (Gong et al. 2012) by domain; 0 is backpacks.
+    """Return the image features and classes of Office-Caltech10 (Gong et al. 2012), a `Domain` for each key.
 
     Keys are surf_caltech, surf_amazon, surf_webcam, surf_dslr (SURF, R⁸⁰⁰), decaf_webcam, decaf_dslr (DeCAF6, R⁴⁰⁹⁶),
-    and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper does not have. `reduced`: 10 or 40 coordinates.
+    and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper on UGW does not have. Class 0 is "backpack".
+    `reduced` has 10 coordinates for SURF, 40 for the others; docs/pu.md describes how they are made.
     path: a folder with the files; None searches the folder $UGW_DATA, then the cache folder. Shapes, counts and
     checksums are checked. keys: the domains to read, all for None.
 

@@ -218,9 +218,10 @@ def _stack_eps(values: Sequence[Any]) -> Any:
 
 
 def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> None:
-    """Set `validation_` of an estimator to the candidates, and `rho_` and `eps_` to those of the best candidate.
+    """Set `validation_` of an estimator to `candidates`, and `rho_`, `eps_` to those of the one with the highest score.
 
-    Without candidates, None, they become the estimator's options `rho` and `eps`, the latter with "auto" resolved.
+    candidates: None if neither rho nor eps is a list. Then `validation_` is None, `rho_` is the option `rho`, and
+    `eps_` is the option `eps`, with "auto" resolved.
     """
     estimator.validation_ = candidates
     if candidates is None:

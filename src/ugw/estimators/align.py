@@ -219,8 +219,9 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
     """Return the function that returns the score of a result between x and y, higher is better.
 
-    The score is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
-    pairs: known matches; labels: classes of the points.
+    The score is 1 − FOSCTTM of the known pairs, whose points in X are projected to Y, or if `pairs` is None the
+    fraction of the known labels of Y that the plan transfers correctly from X. pairs: known matches; labels: classes of
+    the points of X and of Y. Raises InputError if both are None.
     """
     if pairs is None and labels is None:
         raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")

@@ -38,7 +38,10 @@ class Ratios:
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `HEADER` names: n, number of pairs, five quantiles, certified or not."""
+        """A line of the table: n, number of pairs, five quantiles of the ratios, certified (yes or no).
+
+        The columns are those of `HEADER`: the quantiles are minimum, 5%, median, 95% and maximum.
+        """
         low, median, high = np.quantile(self.values, (0.05, 0.5, 0.95))
         return (
             f"{self.n:>4} {len(self.values):>6} {self.values.min():>8.4f} {low:>8.4f} {median:>8.4f} {high:>8.4f} "

@@ -85,7 +85,7 @@ def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS
 
 
 def figure(rows: Grid) -> Figure:
-    """Return a picture: both graphs on the left, and on the right the plans of `rows` as heat maps."""
+    """Return a picture: the two graphs of `rows` on the left, their plans as a grid of heat maps on the right."""
     canvas = Figure(figsize=(11.5, 6.2), layout="constrained")
     left, right = canvas.subfigures(1, 2, width_ratios=(1, 3.1))
     for ax, name in zip(left.subplots(2, 1), ("source", "target"), strict=True):

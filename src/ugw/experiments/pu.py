@@ -196,8 +196,9 @@ class InitialPlans:
 def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: float, folds: int) -> np.ndarray:
     """Return which unlabeled points partial GW predicts positive in the first `folds` items, bool (folds, m).
 
-    All positives, of total mass `prior`, are matched; the unlabeled points have mass 1. x, y: batches of positives and
-    of unlabeled points; plans: initial plans (≥ folds, n, m), None for init="auto".
+    These are the round(prior · m) points that receive the largest fraction of their weight when all positives, of total
+    mass `prior`, are matched to the unlabeled points, of mass 1. x, y: batches of positives and of unlabeled points;
+    plans: initial plans (≥ folds, n, m), None for init="auto".
     """
     index = torch.arange(folds)
     positives = x.take(index)

@@ -233,7 +233,7 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
     """Return min(F(π, π), F(γ, γ)), F(π, γ) and whether π = γ at the end of each run of `alternate_assignments`.
 
     spaces: distances (n, n); the pairs are spaces 0 and 1, 2 and 3, and so on. starts: runs per pair, which are
-    consecutive in the list. F: the distortion of two plans.
+    consecutive in the list. F: the `distortion` of two permutations, a mean over pairs of points.
     """
     runs = []
     for dx, dy in zip(spaces[::2], spaces[1::2], strict=True):

@@ -56,10 +56,11 @@ def classical_mds(distances: Tensor, dim: int) -> Tensor:
 
 
 def landmark_mds(distances: DistanceSource, landmarks: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim), float64, with Euclidean distances close to the given ones: MDS of k landmarks only.
+    """Return points (n, dim), float64, with Euclidean distances close to the given ones, found from k landmarks.
 
-    landmarks: (k,), distinct indices. All other points are placed by their distances to the landmarks (landmark MDS, de
-    Silva and Tenenbaum), block by block, in O(n·k·dim) time after the eigendecomposition of a matrix (k, k).
+    landmarks: (k,), distinct indices; they get their classical MDS. All other points are placed by their distances to
+    the landmarks (landmark MDS, de Silva and Tenenbaum), block by block, in O(n·k·dim) time after the
+    eigendecomposition of a matrix (k, k). Coordinates that the distances of the landmarks do not need are 0.
     """
     anchors = classical_mds(distances.submatrix(landmarks, landmarks), dim)
     if len(landmarks) == distances.n:

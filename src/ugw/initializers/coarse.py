@@ -53,13 +53,14 @@ def coarse_plan(problem: UGW) -> Tensor:
 def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """Return the best different initial plans found, (B, S, n, m), best first, and objectives (B, S), S ≤ `count`.
 
-    Plans have mass 1. An item with fewer different plans than others repeats its first one with the objective inf.
+    Plans have mass 1. An item with fewer different plans than S repeats its first one with the objective inf.
 
     Many candidates run on a few clusters, by successive halving; those that differ are prolongated to all points, run
-    for a few steps together with the product plan a⊗b, and are compared again. The order of two coarse objectives says
-    little about the fine ones, the objective of a prolongated plan much, and a few steps nearly all. Problems of many
-    points are aggregated to some hundred clusters first, where the search takes place, and only its best plan is
-    prolongated to all points. Where clusters are single points, prolongation changes nothing.
+    for a few steps together with the product plan a⊗b, and are compared again: plans and objectives are those after
+    these steps. The order of two coarse objectives says little about the fine ones, the objective of a prolongated plan
+    much, and a few steps nearly all. Problems of many points are aggregated to some hundred clusters first, where the
+    search takes place, and only its best plan is prolongated to all points: S is 1, and the objective is that of the
+    plan between clusters. Where clusters are single points, prolongation changes nothing.
     """
     if not size_class(*problem.largest).n_middle_clusters:
         plans, values = search(problem, count)
@@ -147,10 +148,11 @@ def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> 
 
 
 def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
-    """Return the problem aggregated to k and l clusters, with these clusters, and initial plans of it (B, S, k, l).
+    """Return (level, plans): the problem aggregated to k and l clusters, and S initial plans of it, (B, S, k, l).
 
-    eps is raised to at least `min_coarse_eps_share` of the mean distortion. The plans are not solved yet: the product
-    plan, the one of the first lower bound, and random ones.
+    The level contains the clusters and a problem whose eps is at least `min_coarse_eps_share` of the mean distortion.
+    The plans have mass 1 and are not solved yet: the product plan, the one of the first lower bound, and random ones,
+    some of them replaced by the product plan in an item that tries fewer than others.
     """
     level = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers, average=True)
     scale = level.problem.scale()

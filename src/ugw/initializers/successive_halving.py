@@ -200,5 +200,5 @@ def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
-    """Return the plan (B, n, m) of a state, of mass 1, and its objective (B,) plus a penalty for missed marginals."""
+    """Return a state's plan scaled to mass 1, (B, n, m), and the `penalized_objective` (B,) at the state's mass."""
     return to_unit_mass(state.unit_plan), penalized_objective(problem, state)

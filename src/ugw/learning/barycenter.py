@@ -89,13 +89,13 @@ def barycenter(
 
     spaces: several spaces of any sizes and masses, or a batch; weights: the t_s, equal ones if None, divided by their
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
-    inequality may fail), d for Euclidean distances of points in R^d. start: the first barycenter, one Space, whose
-    weights are kept, instead of n; or else n points of the space of largest t_s, far from each other, with weights of
-    Σ_s t_s m(X_s) / n each. There is no `init`: the first plans are those of init="auto" between each space and the
-    first barycenter.
-    rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: rho=(rho, inf) makes each of its
-    points count in full; "auto" and `ugw.relative(share)` are resolved for the first barycenter. The result is a local
-    minimum.
+    inequality may fail), d for Euclidean distances of points in R^d. Either n or start must be given, not both. start:
+    the first barycenter, one Space, whose weights are kept. With n it is made of n points of the space of largest t_s,
+    far from each other, with weights of Σ_s t_s m(X_s) / n each. There is no `init`: the first plans are those of
+    init="auto" between each space and the first barycenter.
+    rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: with rho=(rho, inf) the weights of
+    the barycenter are the second marginal of every plan; "auto" and `ugw.relative(share)` are resolved for the first
+    barycenter. The result is a local minimum.
 
     >>> import numpy as np, ugw
     >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -175,7 +175,7 @@ class _State(BatchRecord):
 def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
     """Return the batched Result between each of the S spaces and the barycenter `space`, solved without warnings.
 
-    init: name of an initial plan, or plans (S, N, n).
+    init: name of an initial plan, or plans (S, N, n), N points in the largest space.
     """
     options = {"rho": context.rho, "eps": context.eps, "solver": context.options.inner}
     with convergence_warnings_ignored():

@@ -94,7 +94,7 @@ def _data_terms(problem: UGW | PartialGW, x: Space, y: Space, fused: Fused | Non
 def _weight_term(gradients: tuple[Tensor, Tensor], x: Space, y: Space) -> Tensor:
     """Return <dV/da, a> + <dV/db, b>, (B,), for gradients (dV/da, dV/db), (B, n) and (B, m), and weights a, b of x, y.
 
-    Its gradients with respect to the weights are those given.
+    V: the value of a solve. The given gradients are constants, so that they are the gradients of the sum in a and b.
     """
     return (gradients[0] * x.weight_tensor).sum(-1) + (gradients[1] * y.weight_tensor).sum(-1)
 

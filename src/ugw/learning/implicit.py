@@ -197,7 +197,7 @@ class _Adjoint:
         multipliers = self._multipliers()
 
         def apply(u: Tensor) -> Tensor:
-            """Return H u; H is symmetric, so that autograd's product with its transpose is the same."""
+            """Return H u, (B, n, m), for H = ∂Φ/∂p; autograd multiplies by its transpose, but H is symmetric."""
             return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
 
         def project(z: Tensor) -> Tensor:

@@ -158,7 +158,7 @@ def _describe_init(init: Any) -> str:
 def resolve_last_init(init: Any, last: Any, x: Space, y: Space) -> Any:
     """Return `init`; for "last" the previous result `last`, or "auto" if there is none that fits the spaces x and y.
 
-    A result fits if it converged and its plans have the shape, dtype and device of plans between x and y.
+    A result fits if all its items converged and its plans have the shape, dtype and device of plans between x and y.
     """
     if not (isinstance(init, str) and init == "last"):
         return init

@@ -165,7 +165,10 @@ class Side:
 
     @cached_property
     def _softmin(self) -> Tensor:
-        """The potential f up to a constant per item, (B, n), for all points: one Sinkhorn update from the plan's g."""
+        """The potential f, (B, n), also at points of weight 0, up to a constant per item: one Sinkhorn update from g.
+
+        g is the potential of the other side at the plan. f is in units of the cost of `linear`.
+        """
         soft = -self.linear.div_b.penalty[:, None] * self._log_ratio_b
         hard = self.linear.div_b.is_hard
         g = torch.where(hard[:, None], self.other_side().multiplier, soft) if bool(hard.any()) else soft

@@ -178,10 +178,11 @@ class CGW(Problem):
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
-        """Return the state (lift w, G w, overlap <w, G w>) of a unit plan (B, n, m) that follows the state `last`.
+        """Return the `LiftedState` of a plan p (B, n, m) of mass 1: lift w, G w, overlap <w, G w>, with G = exp(−λ/R).
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). This plan counts as the best one, and where `last` is None as the last
-        one too.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), R = rho1 + rho2. last: the state before, whose plan becomes `last_plan`;
+        None if there is none, then that is p too. p becomes `best_plan` whatever the overlap before: `best_overlaps`
+        begins again with the overlap of p.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)

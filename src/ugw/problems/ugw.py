@@ -148,9 +148,10 @@ class UGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` of a plan (B, n, m) of mass 1: its local cost, divergences and optimal mass.
+        """Return the `PlanState` of a plan p (B, n, m) of mass 1: its local cost, divergences and optimal mass.
 
-        is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
+        The divergences are KL(p1 | a), KL(p2 | b) and KL(p | a⊗b) for a and b of mass 1. is_product: (B,) bool, is the
+        plan the product of its marginals? Its local cost needs no matrix product then; None: it is none.
         """
         local_cost = self._local_cost(unit_plan, is_product)
         drift = torch.zeros_like(self.eps) if self.distortion_sum.is_incremental else None

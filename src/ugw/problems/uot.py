@@ -63,7 +63,10 @@ class UW(Problem):
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (divergences, mass) of a plan (B, n, m) of mass 1; is_product is not used."""
+        """Return the `PlanState` of a plan p (B, n, m) of mass 1: its divergences, linear cost and optimal mass.
+
+        The divergences are KL(p1 | a), KL(p2 | b) and KL(p | a⊗b) for a and b of mass 1. is_product is not used.
+        """
         log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
         kls = torch.stack(

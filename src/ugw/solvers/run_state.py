@@ -204,7 +204,8 @@ class CostHistory(BatchRecord):
         """Return the history of local costs with one more step, without its oldest step.
 
         step_input, step_output: the local costs at which it was linearized, and of its plan; is_rejected: (B,) bool,
-        was it rejected? Then n_steps is 0; is_long_step: (B,) bool, is the next step a longer one along the last?
+        was it rejected? Then n_steps is 0 instead of one more, and had_rejected_long_step is true if it was a long one;
+        is_long_step: (B,) bool, stored for the next step: is that a longer one along the last?
         """
         return CostHistory(
             inputs=(self.inputs[1], step_input),

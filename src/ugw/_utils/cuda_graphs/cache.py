@@ -88,7 +88,7 @@ def pop_graph(signature: Signature, variant: Any) -> Any:
 
 
 def clear() -> None:
-    """Drop all stored graphs, signatures and constants, which hold device memory."""
+    """Drop all stored graphs and constants, which hold device memory, and the signatures of calls."""
     global _graph_bytes
     stored_graphs.clear()
     _signatures.clear()

@@ -150,7 +150,7 @@ class CapturedStep:
     def _step_without_graph(self, state: Any) -> tuple[Any, Any]:
         """Return the state after a step without a graph, and the report of the step: status and diagnostics, (B,) each.
 
-        A state that a graph will overwrite is copied first.
+        The argument `state` is copied before the step if it is the output of a graph, whose next replay overwrites it.
         """
         return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
 
@@ -191,7 +191,7 @@ class StepGraph:
         read = cache.bytes_of(self._settings_tensors) + cache.bytes_of(self._inputs)
 
         def make_step() -> tuple[Any, Any]:
-            """Return the state after the step from `self._first`, and the step's report (status, diagnostics)."""
+            """Return the state after `self._first`, the graph's input state, and the report (status, diagnostics)."""
             return step(without_cached_properties(self._settings), self._first, n_rounds)
 
         self.bytes = read + self._measure(make_step, requested_rounds)
@@ -238,7 +238,7 @@ class StepGraph:
         return self.new, self._report, self._signals
 
     def undo(self) -> None:
-        """Copy the state before the last step into the state that `next` returned; only one step can be undone."""
+        """Copy the state before the last step into the state that `next` returned; a second call changes nothing."""
         cache.write_tensors(leaves(self.new), self._inputs)
 
 

@@ -111,9 +111,9 @@ def _col_kernel(
 
 @triton.jit
 def _translation(log_p1_ptr, log_p2_ptr, share, index, n, m, BLOCK: tl.constexpr):
-    """Return the translation of an iteration, a number in units of log 2: share times the log ratio of both masses.
+    """Return share · log2(m(p1) / m(p2)), a number: the translation of an iteration, for potentials in units of log 2.
 
-    The log marginals of the iteration are in row `index` of log_p1_ptr (·, n) and of log_p2_ptr (·, m).
+    The base-2 logs of its marginals p1 and p2 are in row `index` of log_p1_ptr (·, n) and of log_p2_ptr (·, m).
     """
     return share * (_log2_sum(log_p1_ptr + index * n, n, BLOCK) - _log2_sum(log_p2_ptr + index * m, m, BLOCK))
 

@@ -35,8 +35,9 @@ def _pack_kernel(
 ):  # fmt: skip
     """Pack the TF32 halves of BM points: (hi, hi, lo, 1, 1, extra) if ROW, otherwise (hi, lo, hi, extra, 1, 1).
 
-    factor_ptr: (B, n, R), multiplied by `scale`; extra_ptr: (B, n), the bias or the shift, multiplied by `extra_scale`;
-    out_ptr: (B, count, K), K ≥ 3 R + 4, points beyond n have an extra of MINUS_INF. Strides are in entries.
+    hi and lo are R numbers each, extra is two, its own hi and lo; zeros follow. factor_ptr: (B, n, R), multiplied by
+    `scale`; extra_ptr: (B, n), the bias or the shift, multiplied by `extra_scale`, then at least MINUS_INF; out_ptr:
+    (B, count, K), K ≥ 3 R + 4; points beyond n have an extra of MINUS_INF. Strides are in entries.
     """
     i, item, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1).to(tl.int64), tl.arange(0, K)
     is_point, is_factor = i < n, k < 3 * R

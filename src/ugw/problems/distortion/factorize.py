@@ -43,8 +43,8 @@ class LossFactors:
     def truncate(self, share: float) -> LossFactors:
         """Return the factors without the last terms that together have at most `share` of Σ_r |φ_r|²; one is kept.
 
-        |φ_r|² is the sum of the squared coefficients of the factor φ_r. `error` is not changed: the error of what is
-        left out is not added.
+        The terms of `factorize` are in the order of decreasing |φ_r|², the sum of the squared coefficients of the
+        factor φ_r. `error` is not changed: the error of what is left out is not added.
         """
         sizes = self.coefficients.square().sum(0)
         rests = sizes.flip(0).cumsum(0).flip(0)  # of the terms from r on

@@ -154,8 +154,9 @@ class PartialProblem(SpacePair):
     def project(self, plan: Tensor) -> Tensor:
         """Return a plan with p1 ≤ a and p2 ≤ b, (B, n, m), in units of sqrt(m(a) m(b)), made from a plan of any mass.
 
-        plan: (B, n, m), with its mass. Rows and columns that exceed the weights are scaled down. If the mass is fixed
-        (Mass), the plan is scaled to that mass first, and what scaling down removes is added where weights are unused.
+        plan: (B, n, m), in the units of the weights as they were given. Rows and columns that exceed the weights are
+        scaled down. If the mass is fixed (Mass), the plan is scaled to that mass first, and what scaling down removes
+        is added where weights are unused.
         """
         if self.fixed_mass is None:
             return exact_ot.clip_to_marginals(plan / self.mass_unit.to(plan.dtype)[:, None, None], *self.unit_weights)
@@ -183,7 +184,8 @@ class PartialProblem(SpacePair):
     def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
         """Return the `Segment` p + t·d: direction d, its local cost, mass, <M, d>, and slope and curvature of F in t.
 
-        p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
+        M: the linear cost; the objective is F(p + t·d) = F(p) + slope·t + curvature·t²; the local cost is None in
+        linear problems. p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
 
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:

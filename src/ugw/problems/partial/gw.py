@@ -80,7 +80,8 @@ class PartialGW(PartialProblem):
     def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
         """Return the `Segment` p + t·d: direction d, its local cost, mass, <M, d>, and slope and curvature of F in t.
 
-        p: the plan of `state`; direction: d (B, n, m), in units of sqrt(m(a) m(b)).
+        M: the linear cost; the objective is F(p + t·d) = F(p) + slope·t + curvature·t². p: the plan of `state`;
+        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
         local_cost, zero = self.distortion_sum.apply(direction), torch.zeros_like(self.eps)
         mass = direction.sum(dim=(1, 2), dtype=torch.float64)
