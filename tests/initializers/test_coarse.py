@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 from scipy.spatial.distance import cdist
 
@@ -67,3 +68,14 @@ def test_plans_run_together_end_as_they_do_alone(monkeypatch):
     together = coarse_plan(problem)
     with changed_thresholds(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0}):
         torch.testing.assert_close(coarse_plan(problem), together, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_distances_beyond_the_range_of_the_search(monkeypatch, compiled):
+    """The scale of the distortion overflows in float32: the search tries few candidates and returns the product plan."""
+    monkeypatch.setenv(native.SWITCH, compiled)
+    rng = np.random.default_rng(0)
+    x, y = (ugw.Space.from_points(1e21 * rng.random((80, d))) for d in (2, 3))
+    r = ugw.solve(x, y, rho=1e42, eps=1e40)
+    assert np.isfinite(r.value)
+    assert count_random_candidates(torch.tensor([torch.nan])).tolist() == [INITIALIZER_CONFIG.min_random_candidates]

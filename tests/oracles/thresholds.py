@@ -6,11 +6,20 @@ from typing import Any
 from unittest import mock
 
 from ugw._utils.size_class import size_class
-from ugw.initializers import compiled_search
+from ugw.initializers import coarse, compiled_search
 from ugw.solvers import compiled_sinkhorn, compiled_steps
 
 # Functions that remember what they computed from thresholds.
-CACHED = (size_class, compiled_steps.thresholds, compiled_sinkhorn.read_thresholds, compiled_search.search_tables)
+CACHED: tuple[Any, ...] = (
+    size_class,
+    coarse.search_solver,
+    coarse._schedule,
+    compiled_search.random_numbers,
+    compiled_search.search_tables,
+    compiled_sinkhorn.read_thresholds,
+    compiled_steps.config_tensor,
+    compiled_steps.thresholds,
+)
 
 
 @contextmanager

@@ -167,3 +167,31 @@ def test_products_with_plans_of_few_entries(monkeypatch, n, m, n_entries):
             expected = total.apply(plans)
             monkeypatch.delenv(native.SWITCH)
         assert (product - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+@needs_library
+@pytest.mark.parametrize("n_entries", [60, 400])
+def test_products_with_sparse_differences_of_plans(monkeypatch, n_entries):
+    """Directions of Frank–Wolfe have entries of both signs."""
+    problem, _ = build_conic(make_space(33, 3, 0), make_space(20, 2, 1), rho=0.1, cone="gaussian-hellinger", eps=0.0)
+    rng = np.random.default_rng(3)
+    direction = torch.zeros(1, 33, 20, dtype=torch.float64)
+    direction.view(-1)[rng.choice(33 * 20, n_entries, replace=False)] = torch.as_tensor(rng.standard_normal(n_entries))
+    with torch.no_grad():
+        product = problem.distortion_sum.apply(direction)
+        monkeypatch.setenv(native.SWITCH, "0")
+        expected = problem.distortion_sum.apply(direction)
+    assert (product - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+@needs_library
+@pytest.mark.parametrize("rho", [ugw.TV(0.1), ugw.Mass(0.6), float("inf")], ids=str)
+def test_frank_wolfe_with_a_factorized_loss_is_that_of_torch(monkeypatch, rho):
+    rng = np.random.default_rng(0)
+    x, y = (ugw.Space.from_points(rng.random((n, d))) for n, d in ((30, 3), (28, 2)))
+    options = {"rho": rho, "eps": 0.0, "init": "product", "loss": lambda t: t**2 / (1 + t**2)}
+    compiled = ugw.solve(x, y, **options)
+    monkeypatch.setenv(native.SWITCH, "0")
+    expected = ugw.solve(x, y, **options)
+    assert compiled.status == expected.status == ugw.Status.CONVERGED
+    assert compiled.value == pytest.approx(expected.value, rel=1e-7)

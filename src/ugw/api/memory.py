@@ -40,7 +40,8 @@ class MemoryModel:
     how the distortion is summed, "squares", "term-by-term" or "factorized"; n_terms: terms of a factorized loss or
     kernel, else 1; ranks: columns of the bases of two low-rank spaces, else None; batch: number of items; n_plans:
     plans solved for together for each item; n_candidates: initial plans of an item that are compared by steps on all
-    points; has_coarse_start: whether the start is chosen among candidates on a coarse problem.
+    points; has_coarse_start: whether the start is chosen among candidates on a coarse problem; has_swaps: whether swaps
+    of two pairs improve its plans.
     """
 
     n: int
@@ -55,6 +56,7 @@ class MemoryModel:
     n_plans: int = 1
     n_candidates: int = 1
     has_coarse_start: bool = True
+    has_swaps: bool = False
 
     def peak_bytes(self, items: int) -> int:
         """Return the estimated peak, in bytes, while `items` items are solved together."""
@@ -70,6 +72,8 @@ class MemoryModel:
         else:
             needed = factors.stored * max(plans, self._search_bytes(items))
         needed += items * metrics * self.itemsize
+        if self.has_swaps and self.has_compiled_steps:  # three matrices in float64 between 2 (n + m) entries
+            needed += 3 * 8 * min(items, torch.get_num_threads()) * (2 * (self.n + self.m)) ** 2
         if self.loss == "term-by-term":
             n_values = min(DISTORTION_CONFIG.block_terms, items * (self.n * self.m) ** 2)
             needed += factors.term_by_term * n_values * self.itemsize
@@ -173,8 +177,9 @@ def model_of(problem: UGW | PartialGW, solver: Any, start: str) -> MemoryModel:
         model = replace(model, path="stored", itemsize=problem.x.weight_tensor.element_size())
         n_plans = n_candidate_plans("best" if start == "auto" else start, model.n, model.m)
         n_candidates = n_partial_candidates(problem, start)
+        model = replace(model, has_swaps=problem.has_swaps)
     elif bool(problem.has_vertex_solutions.any()):
-        model, size = replace(model, path="stored"), (model.n, model.m)
+        model, size = replace(model, path="stored", has_swaps=model.loss == "squares"), (model.n, model.m)
         n_candidates = max(n_balanced_candidates(start, *size), n_vertices_that_step(start, *size))
     n_random = solver.n - 1 if isinstance(solver, Multistart) else 0
     model = replace(model, n_plans=n_plans + n_random, n_candidates=n_candidates + n_random)

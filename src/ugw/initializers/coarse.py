@@ -171,10 +171,10 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
 def count_random_candidates(eps_share: Tensor) -> Tensor:
     """Return how many random candidates each item tries, (B,), for its eps in units of the mean distortion, (B,).
 
-    The smaller eps, the more local minima.
+    The smaller eps, the more local minima. A share that is not a number, of a scale beyond the range, counts as large.
     """
     config = INITIALIZER_CONFIG
-    counts = (config.random_candidates_times_eps_share / eps_share).ceil()
+    counts = (config.random_candidates_times_eps_share / eps_share).ceil().nan_to_num(nan=config.min_random_candidates)
     return counts.clamp(config.min_random_candidates, config.n_random_candidates).long()
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .._utils.size_class import THRESHOLDS
 from ..kernels.cpu import native
-from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.compiled_steps import config_values, problem_parameters, thresholds
@@ -47,7 +46,7 @@ def search_compiled(
     tables = search_tables(library.config_fields, library.search_fields, solver, (*coarse_rounds, *fine_rounds))
     of_problem = problem_parameters(problem, inputs.mass_rule)
     unset = torch.full((batch,), torch.nan, dtype=torch.float64)
-    uniforms, normals = _random_numbers(max(n, m))
+    uniforms, normals = random_numbers(max(n, m))
     arrays = _SearchArrays(
         count=count,
         n_rounds=(len(coarse_rounds), len(fine_rounds)),
@@ -151,7 +150,7 @@ class _SearchArrays:
 
 
 @lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
-def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
+def random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
     """Return uniform (anchors, 2) and normal (2, n_points, 1, factors) random numbers, float64, for a compiled search.
 
     They are those of `matching_anchor_plans`, for the anchors of all proposals, and `low_rank_noise`. n_points: of the
@@ -176,24 +175,18 @@ def search_tables(
     options = solver.with_defaults()
     of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
     of_rounds = [(stage.n_steps, stage.n_survivors or 0, stage.max_gap) for stage in rounds]
-    of_search = _search_values(search_fields, options)
+    of_search = _search_values(search_fields)
     config, search, stages = (
         torch.tensor(numbers, dtype=torch.float64) for numbers in (of_steps, of_search, of_rounds)
     )
     return config, search, stages
 
 
-def _search_values(names: tuple[str, ...], options: AlternateMin) -> list[float]:
-    """Return thresholds and options of a search for initial plans, in the order of `names`, the C++ `SearchConfig`."""
-    proximal = options.proximal
+def _search_values(names: tuple[str, ...]) -> list[float]:
+    """Return thresholds of a search for initial plans in the order of `names`, the fields of the C++ `SearchConfig`."""
     of_search: dict[str, Any] = {
         **thresholds(),
         **vars(INITIALIZER_CONFIG),
         "eccentricity_step": INITIALIZER_CONFIG.eccentricity_step["float64"],
-        "min_relative_mean": DISTORTION_CONFIG.min_relative_mean,
-        "tol": options.tol,
-        "inner_tol": options.inner.tol,
-        "proximal_first": proximal.first if proximal else None,
-        "proximal_last": proximal.last if proximal else None,
     }
     return [float(of_search[name]) for name in names]

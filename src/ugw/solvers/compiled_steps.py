@@ -50,8 +50,8 @@ def run_compiled(
 ) -> tuple[RunSettings, loop.Outcome]:
     """Return settings and outcome of an alternating minimization from a plan (B, n, m) of mass 1 by the compiled loop.
 
-    They are those of `prepare_run`, `Iterate.initial` and `loop.iterate(advance, ...)` up to rounding. problem: a UGW
-    problem; options: an AlternateMin.
+    They are those of `prepare_run`, `Iterate.initial` and `loop.iterate(advance, ...)` up to rounding; only the first
+    entropy of the settings is at least the annealed eps. problem: a UGW problem; options: an AlternateMin.
     """
     step_options = read_step_options(options)
     run = _CompiledRun(problem, step_options, options.max_iter, is_monitored=is_monitored)

@@ -77,24 +77,27 @@ static double improve_plan(const Item& item, Matrix plan, Matrix k, ConicMemory&
     return lift_plan(item, target, k, memory);
 }
 
-// The large entries of a plan, column by column: those of column j are starts[j], ..., starts[j + 1] − 1.
+// The large entries of a plan or of a difference of plans, column by column: those of column j are starts[j], ...,
+// starts[j + 1] − 1.
 struct LargeEntries {
     std::vector<int> starts, rows;
     std::vector<double> values;
 };
 
-// The entries of a plan that are not lost to rounding when the plan is summed; none of them if they are many.
+// The entries, of any sign, that are not lost to rounding when a plan is summed; none of them if they are many.
 static LargeEntries large_entries(Matrix plan, int n, int m) {
     constexpr double LOST_SHARE = 1e-18;  // of the largest entry: together far below its rounding error
     constexpr int MIN_SPARSITY = 8;       // with more entries than this fraction, dense products are as fast
     Vec largest = {};
     for (int i = 0; i < n; ++i)
-        for (int j = 0; j < pad(m); j += LANES) largest = max(load(plan.row(i) + j), largest);
+        for (int j = 0; j < pad(m); j += LANES) largest = max(abs(load(plan.row(i) + j)), largest);
     const double threshold = LOST_SHARE * max_lanes(largest);
+    // NaN counts as large, so that products show it.
+    const auto is_large = [threshold](double entry) { return !(std::abs(entry) <= threshold); };
     LargeEntries entries;
     entries.starts.assign(m + 1, 0);
     for (int i = 0; i < n; ++i)
-        for (int j = 0; j < m; ++j) entries.starts[j + 1] += plan.row(i)[j] > threshold;
+        for (int j = 0; j < m; ++j) entries.starts[j + 1] += is_large(plan.row(i)[j]);
     for (int j = 0; j < m; ++j) entries.starts[j + 1] += entries.starts[j];
     const int count = entries.starts[m];
     if (count == 0 || count > n * m / MIN_SPARSITY) return {};
@@ -103,7 +106,7 @@ static LargeEntries large_entries(Matrix plan, int n, int m) {
     std::vector<int> next(entries.starts.begin(), entries.starts.end() - 1);
     for (int i = 0; i < n; ++i)
         for (int j = 0; j < m; ++j)
-            if (plan.row(i)[j] > threshold) {
+            if (is_large(plan.row(i)[j])) {
                 const int position = next[j]++;
                 entries.rows[position] = i;
                 entries.values[position] = plan.row(i)[j];

@@ -224,8 +224,7 @@ class Library:
 
     def prepare(self, arguments: Run) -> None:
         """Set the settings of the runs of a batch and their iterates before the first step, from their plans."""
-        if self.handle.ugw_prepare(ctypes.byref(arguments)) < 0:
-            raise MemoryError("no memory for the work arrays of a compiled step")
+        self._call(self.handle.ugw_prepare, arguments)
 
     def solve_linear(self, arguments: LinearRun) -> None:
         """Solve linear problems by Sinkhorn; write f, g, plan, log_mass and residual to the arrays of `arguments`."""

@@ -173,7 +173,7 @@ static void prepare_item(const Run& run, std::int64_t i, Arena& arena) {
     run.iterates[i] = first_iterate(*run.config, run.parameters[i], state);
     for (std::int64_t k = 0; k < 3; ++k) {
         if (k > 0) copy(local_cost, n, m, {local_cost.data + k * size, run.stride});
-        copy(local_cost, n, m, {run.inputs + (3 * i + k) * size, run.stride});
+        if (run.inputs != nullptr) copy(local_cost, n, m, {run.inputs + (3 * i + k) * size, run.stride});
     }
 }
 

@@ -479,7 +479,9 @@ static Matrix random_anchor_plan(const Level& level, const AnchorPairs& pairs, d
 // How many random candidates are tried: the more, the smaller eps, because it leaves more local minima.
 static int count_random_candidates(const Level& level, const SearchConfig& search) {
     const double count = std::ceil(search.random_candidates_times_eps_share / (level.eps / level.distortion_scale));
-    return static_cast<int>(std::min(std::max(count, search.min_random_candidates), search.n_random_candidates));
+    // Also the least number where the scale is beyond the range and the count is not a number.
+    const double at_least = count > search.min_random_candidates ? count : search.min_random_candidates;
+    return static_cast<int>(std::min(at_least, search.n_random_candidates));
 }
 
 // The product plan, the one of the first lower bound and random ones, without exact symmetries.
