@@ -55,9 +55,9 @@ def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, averag
 
     Clusters are not more than an item has points. The problem has the rhos, eps, alpha and loss of the original one.
     choose_centers: returns the centers around which clusters are formed; average: distances between clusters are
-    weighted means over their points instead of distances between their centers. For
-    plans that treat all points of a cluster alike this is the problem itself, but for the variance of the distances
-    within a cluster, so that it has nearly the same local minima.
+    weighted means over their points instead of distances between their centers. For plans that treat all points of a
+    cluster alike this is the problem itself, but for the variance of the distances within a cluster, so that it has
+    nearly the same local minima.
     """
     sizes = problem.sizes or ((problem.x.n, problem.y.n),)
     counts_x, counts_y = (tuple(min(count, size) for size in side) for side in zip(*sizes, strict=True))

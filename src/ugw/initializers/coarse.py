@@ -97,7 +97,8 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
     """Return (steps, survivors, largest gap) of each round of the search on all n × m points.
 
-    The gap is that to the best objective, in units of cost_scale·m(a)·m(b); 0 steps evaluate plans only.
+    The gap is that to the best objective, in units of m(a)·m(b) times the typical size of an entry of the linearized
+    cost; 0 steps evaluate plans only.
     """
     config = INITIALIZER_CONFIG
     return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
@@ -108,8 +109,8 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
     A round makes some solver steps from each candidate and keeps the best ones. The rounds `coarse` start from formulas
     (product, first lower bound, random) on a problem between clusters, the rounds `fine` from the survivors on all
-    points and the product plan a⊗b. Plans have mass 1, objectives, (B, S), are at the optimal mass. Both are computed
-    in float32 or TF32 if that saves time at this size.
+    points and the product plan a⊗b. Plans have mass 1, objectives, (B, S), are at the optimal mass, plus a penalty for
+    missed hard marginals. Both are computed in float32 or TF32 if that saves time at this size.
     """
     problem = low_precision_problem(problem)
     with tf32_products():
@@ -126,7 +127,7 @@ def _schedule(rounds: tuple[tuple[int, int, float], ...], count: int) -> tuple[R
     """Return the rounds of successive halving, up to and including the first that leaves at most `count` candidates.
 
     rounds: (n_steps, n_survivors, max_gap) of each; n_steps = 0 evaluates plans only; at least `count` plans survive;
-    max_gap: largest gap to the best objective in units of cost_scale·m(a)·m(b), without effect if count > 1.
+    max_gap: largest gap to the best objective in units of `objective_scale`, without effect if count > 1.
     """
     n_needed = 1 + sum(n_survivors > count for _, n_survivors, _ in rounds)
     return tuple(
@@ -156,7 +157,7 @@ def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> 
 def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
     """Return (level, plans): the problem aggregated to k and l clusters, and S initial plans of it, (B, S, k, l).
 
-    The level contains the clusters and a problem whose eps is at least `min_coarse_eps_share` of the mean distortion.
+    The level contains the clusters and a problem whose eps is at least 0.005 of the mean distortion.
     The plans have mass 1 and are not solved yet: the product plan, the one of the first lower bound, and random ones,
     some of them replaced by the product plan in an item that tries fewer than others.
     """

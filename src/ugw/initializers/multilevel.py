@@ -40,7 +40,7 @@ def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from the transport plan between mean distances to all points.
+    """Return the plan (B, n, m), of mass 1, one linear step from the plan that transports mean distances to all points.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -49,7 +49,7 @@ def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from the transport plan for the cost |x_i − y_j|².
+    """Return the plan (B, n, m), of mass 1, one linear step from the transport plan for the cost |x_i − y_j|².
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -60,7 +60,7 @@ def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from a random plan.
+    """Return the plan (B, n, m), of mass 1, one linear step from a random plan.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan. The random plan is proportional to
     a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
@@ -114,7 +114,7 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     """Return `plan` itself if it has the bases left and right of the problem, else the plan one linear step from it.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan. plan: (B, n, m), a tensor or an
-    `ImplicitPlan`, of any mass.
+    `ImplicitPlan`, of any mass, which only `plan` itself keeps.
     """
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
@@ -124,7 +124,7 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
 
 
 def linear_step_plan(problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> ImplicitPlan:
-    """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of mass 1.
+    """Return the transport plan (B, n, m), of mass 1, for the UGW cost linearized at a plan (B, n, m) of mass 1.
 
     basis_product: leftᵀ·plan·right, (B, r, s), with the factors `left` and `right` of the problem; None for a plan that
     is stored or has these factors.

@@ -48,7 +48,7 @@ class Multistart:
             )
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Return the `Result` with the best solution of each item from the plan `init` (B, n, m) and n − 1 random ones."""
+        """Return the `Result` with the best solution of each item, from `init` (B, n, m) and n − 1 random plans."""
         return solve_from_candidates(self, problem, init[:, None])
 
     def with_defaults(self, defaults: Solver) -> Multistart:

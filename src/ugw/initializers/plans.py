@@ -124,7 +124,8 @@ def noise_plans(problem: SpacePair, count: int) -> Tensor:
 def low_rank_noise(problem: SpacePair, count: int) -> Tensor:
     """Return random matrices (B, count, n, m), entries of about unit size: inner products of normal vectors of points.
 
-    Random vectors are assigned in the order of eccentricities, so that the order of the points does not matter.
+    Random vectors, the same in every call, are assigned in the order of eccentricities, so that the order of the points
+    does not matter.
     """
     sides = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = _side_that_draws_first(problem)

@@ -100,9 +100,8 @@ def different_candidates(plans: Tensor, values: Tensor, count: int, tie: Tensor 
     """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
 
     plans: (B, S, n, m); values: (B, S); tie: (B, 1) or a number, of values above the lowest by at most this the first
-    counts as the lowest. Two plans are close if, scaled to mass 1, their L1 distance is below
-    `min_candidate_distance`. An item with fewer different plans repeats its first; columns in which all items would
-    repeat are left out, except on a GPU.
+    counts as the lowest. Two plans are close if, scaled to mass 1, their L1 distance is below 0.1. An item
+    with fewer different plans repeats its first; columns in which all items would repeat are left out, except on a GPU.
     """
     first = torch.arange(len(values), device=values.device)
     unit_plans = to_unit_mass(plans)

@@ -100,8 +100,7 @@ def _by_item(results: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor
 def _best_different(values: Tensor, count: int) -> Tensor:
     """Return the indices (B, min(count, S)) of the lowest values (B, S), lowest first, of equal ones only the first.
 
-    Equal: up to the relative tolerance `solution_tie`. Where an item has fewer different values, the index of the
-    lowest is repeated.
+    Equal: within 1e-9 of the value. Where an item has fewer different values, the index of the lowest is repeated.
     """
     order = best_candidates(values, values.shape[1])
     ordered = values.gather(1, order)

@@ -155,9 +155,9 @@ class Problem(SpacePair):
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the linear problem whose solution is the next plan: its cost is this problem's, linearized at a state.
+        """Return the linear problem whose solution is the next plan: this problem linearized at the plan of a state.
 
-        The cost is that at the state's plan, divided by its mass, up to a constant, which only scales the solution.
+        Its cost, (B, n, m), is defined up to a constant, which only scales the solution.
         """
 
     @abstractmethod

@@ -134,7 +134,7 @@ class PartialConicItem:
         It maximizes Σ ray_gains_ck x_ck over x ≥ 0 with row sums of P at most a and column sums of Q at most b, by
         column generation. x_ck: amount of pair c = i·m + j on ray k; ray_gains: (n·m, rays), overlap per unit of x_ck;
         ray_p, ray_q: (rays,), P and Q per unit of x_ck. The first program has all x_ck of positive gain, or if they
-        are more than `max_initial_columns`, one for each pair: on the ray of largest gain per unit of P + Q.
+        are more than 4000, one for each pair: on the ray of largest gain per unit of P + Q.
         """
         n, m = len(self.a), len(self.b)
         i, j = np.divmod(np.arange(n * m), m)
