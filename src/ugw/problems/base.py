@@ -155,10 +155,7 @@ class Problem(SpacePair):
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the linear problem whose solution is the next plan: this problem linearized at the plan of a state.
-
-        Its cost, (B, n, m), is defined up to a constant, which only scales the solution.
-        """
+        """Return this problem linearized at a state, whose solution is the next plan; its cost is up to a constant."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:

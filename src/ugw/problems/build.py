@@ -53,9 +53,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return `eps` as given, or for "auto" `relative(1e-2)`, or 0.0 if rho is TV or Mass.
-
-    Raises InputError for None and other strings as eps, and for a `Relative` as rho.
+    """Return `eps` as given, or for "auto" `relative(1e-2)`, or 0.0 if rho is TV or Mass; InputError if None or other text.
 
     >>> resolve_eps(0.5, 1.0)
     0.5

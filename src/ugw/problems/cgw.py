@@ -177,10 +177,7 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the `LiftedState` of a plan (B, n, m) of mass 1: lift w, G w, <w, G w>, log of the mass in the result.
-
-        G = exp(−λ/R); is_product is not used.
-        """
+        """Return the state (lift w, G w, <w, G w>, log mass) of a plan (B, n, m) of mass 1, G = exp(−λ/R)."""
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:

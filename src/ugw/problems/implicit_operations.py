@@ -75,10 +75,7 @@ def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tens
 
 
 def sample_row_blocks(shape: Sequence[int], device: torch.device) -> list[Tensor]:
-    """Return a list of blocks (k,) of evenly spaced row indices of matrices of this shape (B, n, m).
-
-    At least 256 rows, or all n; at most about 2^24 entries in all, and 2^20 in a block.
-    """
+    """Return blocks (k,) of the indices of evenly spaced rows, at least 256 or all n, of matrices of shape (B, n, m)."""
     batch, n, m = shape
     count = min(n, max(PROBLEM_CONFIG.min_sampled_rows, PROBLEM_CONFIG.sampled_entries // (m * batch)))
     index = torch.arange(count, device=device) * n // count

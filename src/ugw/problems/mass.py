@@ -90,10 +90,7 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return alpha/2m, (B,), the factor of the linear cost at a plan of mass m = exp(log_mass), (B,).
-
-        Below `min_log_mass`, where a plan has collapsed, log_mass counts as `min_log_mass`.
-        """
+        """Return alpha/2m, (B,), the factor of the linear cost at mass m = exp(max(log_mass, min_log_mass))."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 

@@ -158,10 +158,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def state_of_any_plan(self, plan: Any) -> PlanState:
-        """Return the `PlanState` of a plan (B, n, m) with the mass that it has.
-
-        A plan of mass 0 is replaced by the product plan with log mass −700.
-        """
+        """Return the `PlanState` of a plan (B, n, m) with its mass; if that is 0, of a⊗b with log mass −700."""
         mass = plan.sum((1, 2), dtype=torch.float64)
         unit_plan = normalize(plan)
         if not isinstance(plan, ImplicitPlan):

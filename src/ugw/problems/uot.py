@@ -109,10 +109,7 @@ class UW(Problem):
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return distortion (0), linear, both marginal terms and entropy of F(p), (B,) each.
-
-        They contain the factors rho and eps. If q is not None, the means of the terms of F(p) and F(q) are returned.
-        """
+        """Return weighted terms of F(p), distortion (0), linear, marginal, entropy, (B,) each, or means with F(q)'s."""
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})

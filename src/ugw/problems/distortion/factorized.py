@@ -97,10 +97,7 @@ class FactorizedDistortion(Distortion):
             yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the low-rank factors as matrices for the C++ library, a list of one.
-
-        None if they are not stored, or not in float64 on a CPU.
-        """
+        """Return the low-rank factors as matrices for C++, a list of one; None if not stored in float64 on a CPU."""
         if not self._cached_kernels:
             terms = self._terms()
             if terms is not self._cached_terms or terms[0][0].dtype != torch.float64 or terms[0][0].is_cuda:

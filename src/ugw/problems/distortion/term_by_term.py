@@ -68,10 +68,7 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Return pairs (values of g, 1.0 at infinite ones or None), (items, rows·m, n·m), for successive rows of Dx.
-
-        g(|Dx_ii' − Dy_jj'|), by ij and i'j', is the loss or conic kernel. If one pair has all rows, it is cached.
-        """
+        """Return pairs (g values, 1.0 at infinite ones or None), (items, rows·m, n·m), for blocks of rows of Dx."""
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)

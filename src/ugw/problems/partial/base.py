@@ -194,10 +194,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return distortion, linear, both marginal terms and entropy (0) of F, (B,) each, at a state.
-
-        They contain alpha and rho, in units of the given weights. The plan of the state has p1 ≤ a and p2 ≤ b.
-        """
+        """Return distortion, linear, both marginal terms and entropy (0) of F, (B,) each, with alpha and rho, at a state."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:

@@ -221,10 +221,7 @@ class PartialCGW(SpacePair):
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
-        """Return batch item `item` without points of weight 0, and np.ix_ of the other points in a plan (n, m).
-
-        The item is a `PartialConicItem`: distances as NumPy arrays, weights in units of the larger mass, rho, cone.
-        """
+        """Return item `item` in NumPy, its points of weight 0 left out, and np.ix_ of the other points in a plan (n, m)."""
         index = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]

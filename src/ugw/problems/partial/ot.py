@@ -42,10 +42,7 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the `PartialPlanState` (mass, <cost, plan>) of a plan (B, n, m) in units of sqrt(m(a) m(b)).
-
-        Its local cost is None, its distortion 0, and its min_mass 0, so that it never counts as collapsed.
-        """
+        """Return the `PartialPlanState` of a plan (B, n, m) in units of sqrt(m(a) m(b)): local cost None, min_mass 0."""
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
