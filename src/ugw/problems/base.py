@@ -155,7 +155,7 @@ class Problem(SpacePair):
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return this problem linearized at a state, whose solution is the next plan; its cost is up to a constant."""
+        """Return the linear problem whose solution is the next plan: this one linearized at the plan of a state."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:

@@ -177,7 +177,10 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, G w, <w, G w>, log mass) of a plan (B, n, m) of mass 1, G = exp(−λ/R)."""
+        """Return the state (lift w, G w, <w, G w>, log mass) of a plan (B, n, m) of mass 1, G = exp(−λ/R).
+
+        is_product is not used.
+        """
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:

@@ -52,7 +52,7 @@ class LossFactors:
         return replace(self, coefficients=self.coefficients[:, :rank], signs=self.signs[:rank])
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """Return factors φ_r without signs, (..., R, n, n), at distances (..., n, n) cut to [lowest, lowest + length]."""
+        """Return φ_r without signs, (..., R, n, n), at distances (..., n, n), clipped to [lowest, lowest + length]."""
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         previous, current = torch.ones_like(x), x

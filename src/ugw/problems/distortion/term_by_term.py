@@ -68,7 +68,10 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Return pairs (g values, 1.0 at infinite ones or None), (items, rows·m, n·m), for blocks of rows of Dx."""
+        """Return pairs (g values, 1.0 at infinite ones or None), (items, rows·m, n·m), for successive rows of Dx.
+
+        g: loss or conic kernel of |Dx_ii' − Dy_jj'|, by ij and i'j'. One pair of all rows is kept for later calls.
+        """
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)

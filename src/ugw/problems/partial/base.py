@@ -194,7 +194,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return distortion, linear, both marginal terms and entropy (0) of F, (B,) each, with alpha and rho, at a state."""
+        """Return weighted terms of F at a state, (B,) each: distortion, linear, both marginal terms, entropy (0)."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:

@@ -221,7 +221,7 @@ class PartialCGW(SpacePair):
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
-        """Return item `item` in NumPy, its points of weight 0 left out, and np.ix_ of the other points in a plan (n, m)."""
+        """Return item `item` in NumPy without its points of weight 0, and np.ix_ of the others in a plan (n, m)."""
         index = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]

@@ -134,7 +134,7 @@ class PartialGW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return distortion, linear, both marginal terms and entropy (0) of F, (B,) each, with alpha and rho, at a state."""
+        """Return weighted terms of F at a state, (B,) each: distortion, linear, both marginal terms, entropy (0)."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
