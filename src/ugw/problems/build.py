@@ -53,7 +53,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return `eps` as given, or for "auto" `relative(1e-2)`, or 0.0 if rho is TV or Mass; InputError for None, other text.
+    """Return `eps` as given, or for "auto" `relative(1e-2)`, 0.0 if rho is TV or Mass; InputError for None, other text.
 
     >>> resolve_eps(0.5, 1.0)
     0.5

@@ -73,7 +73,7 @@ class PartialW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return weighted terms of F at a state, (B,) each: distortion (0), linear, both marginal terms, entropy (0)."""
+        """Return weighted terms of F at a state, (B,) each: distortion 0, linear, both marginal terms, entropy 0."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
