@@ -41,7 +41,7 @@ class AggregatedProblem(BatchRecord):
         return torch.where(is_exact[:, None, None], same, self._transport(plan, original))
 
     def _transport(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return the transport plan (B, n, m) for ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s) with the rhos of `original`.
+        """Return the transport plan (B, n, m), of mass 1, for ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), rhos of `original`.
 
         Dx[:, r], Dy[:, s]: distances of all points to cluster r of x and s of y; plan: (B, k, l).
         """
@@ -53,10 +53,11 @@ class AggregatedProblem(BatchRecord):
 def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
     """Return the problem aggregated to at most `count` clusters of each space, and these clusters.
 
-    Clusters are not more than an item has points. choose_centers: returns the centers around which clusters are formed;
-    average: distances between clusters are means over their points instead of distances between their centers. For
-    plans that treat all points of a cluster alike this is the problem itself, but for the variance of the distances
-    within a cluster, so that it has nearly the same local minima.
+    Clusters are not more than an item has points. The problem has the rhos, eps, alpha and loss of the original one.
+    choose_centers: returns the centers around which clusters are formed; average: distances between clusters are
+    weighted means over their points instead of distances between their centers. For plans that treat all points of a
+    cluster alike this is the problem itself, but for the variance of the distances within a cluster, so that it has
+    nearly the same local minima.
     """
     sizes = problem.sizes or ((problem.x.n, problem.y.n),)
     counts_x, counts_y = (tuple(min(count, size) for size in side) for side in zip(*sizes, strict=True))
@@ -77,7 +78,7 @@ def _space_of_clusters(clusters: Clusters, weights: Tensor, counts: tuple[int, .
 
 
 def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor:
-    """Return the linear cost (B, k, l) between clusters: means over their points if `average`, else between centers."""
+    """Return the linear cost (B, k, l) of clusters: weighted means over their points if `average`, else of centers."""
     cost = problem.cost.expand(problem.batch, -1, -1)
     if average:
         return x.weight_shares(problem.log_a).mT @ cost @ y.weight_shares(problem.log_b)

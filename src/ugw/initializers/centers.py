@@ -21,8 +21,8 @@ ChooseCenters = Callable[[Metric, Tensor, Sequence[int]], Tensor]
 def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
     """Return indices (B, k): the point of largest mean distance to all, then each time the farthest from those chosen.
 
-    weights: (B, n), of weight 0 are never chosen; counts: of each item, k is the largest. Indices repeat in items with
-    fewer than k different points.
+    weights: (B, n), points of weight 0 are never chosen; counts: of each item, k is the largest, and every item gets k.
+    Indices repeat in items with fewer than k different points.
     """
     has_weight = weights > 0
     first = torch.where(has_weight, rounded_eccentricities(metric, weights), -torch.inf).argmax(1)

@@ -53,7 +53,8 @@ def coarse_plan(problem: UGW) -> Tensor:
 def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """Return the best different initial plans found, (B, S, n, m), best first, and objectives (B, S), S ≤ `count`.
 
-    Plans have mass 1. An item with fewer different plans than S repeats its first one with the objective inf.
+    Plans have mass 1, objectives are those at the optimal mass, plus a penalty for missed hard marginals. An item with
+    fewer different plans than S repeats its first one with the objective inf.
 
     Many candidates run on a few clusters, by successive halving; those that differ are prolongated to all points, run
     for a few steps together with the product plan a⊗b, and are compared again: plans and objectives are those after
@@ -76,7 +77,9 @@ def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """Return the best different plans found, (B, S, n, m), and their objectives, (B, S), best first, S ≤ `count`.
 
-    All candidates run on a few clusters and the best of them on all points of the problem, without a middle level.
+    Plans have mass 1, objectives are those at the optimal mass, plus a penalty for missed hard marginals. An item with
+    fewer different plans than S repeats its first one with the objective inf. All candidates run on a few clusters and
+    the best of them on all points of the problem, without a middle level.
     """
     config = INITIALIZER_CONFIG
     coarse, fine = _schedule(config.coarse_rounds, count), _schedule(fine_rounds(*problem.largest), count)
@@ -92,7 +95,11 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def fine_rounds(n: int, m: int) -> tuple[tuple[int, int, float], ...]:
-    """Return (steps, survivors, largest gap to the best objective) of each round of the search on all n × m points."""
+    """Return (steps, survivors, largest gap) of each round of the search on all n × m points.
+
+    The gap is that to the best objective, in units of m(a)·m(b) times the typical size of an entry of the linearized
+    cost; 0 steps evaluate plans only.
+    """
     config = INITIALIZER_CONFIG
     return config.long_fine_rounds if size_class(n, m).has_long_search else config.short_fine_rounds
 
@@ -102,8 +109,8 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
     A round makes some solver steps from each candidate and keeps the best ones. The rounds `coarse` start from formulas
     (product, first lower bound, random) on a problem between clusters, the rounds `fine` from the survivors on all
-    points and the product plan a⊗b. Steps and objectives, (B, S), are in float32 or TF32 if that saves time at this
-    size.
+    points and the product plan a⊗b. Plans have mass 1, objectives, (B, S), are at the optimal mass, plus a penalty for
+    missed hard marginals. Both are computed in float32 or TF32 if that saves time at this size.
     """
     problem = low_precision_problem(problem)
     with tf32_products():
@@ -150,7 +157,7 @@ def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> 
 def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
     """Return (level, plans): the problem aggregated to k and l clusters, and S initial plans of it, (B, S, k, l).
 
-    The level contains the clusters and a problem whose eps is at least `min_coarse_eps_share` of the mean distortion.
+    The level contains the clusters and a problem whose eps is at least 0.005 of the mean distortion.
     The plans have mass 1 and are not solved yet: the product plan, the one of the first lower bound, and random ones,
     some of them replaced by the product plan in an item that tries fewer than others.
     """
@@ -171,7 +178,8 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
 def count_random_candidates(eps_share: Tensor) -> Tensor:
     """Return how many random candidates each item tries, (B,), for its eps in units of the mean distortion, (B,).
 
-    The smaller eps, the more local minima. A share that is not a number, of a scale beyond the range, counts as large.
+    It is 2.5/eps_share rounded up, between 4 and 60: the smaller eps, the more local minima. It is 4 for NaN, which is
+    the share where the mean distortion is beyond the range.
     """
     config = INITIALIZER_CONFIG
     counts = (config.random_candidates_times_eps_share / eps_share).ceil().nan_to_num(nan=config.min_random_candidates)
@@ -179,7 +187,7 @@ def count_random_candidates(eps_share: Tensor) -> Tensor:
 
 
 def _fine_candidates(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:
-    """Return plans (B, S, k, l) between clusters prolongated to all points, then a⊗b: (B, S + 1, n, m)."""
+    """Return plans (B, S, k, l) between clusters prolongated to all points, then a⊗b: (B, S + 1, n, m) of mass 1."""
     fine_plans = []
     for group, items in split_candidates(plans, (problem.x.n, problem.y.n)):
         repeated, own_level = (problem, level) if items is None else (problem.take(items), level.take(items))

@@ -36,8 +36,9 @@ def search_compiled(
     """Return the best plans found by the C++ search, (B, count, n, m), best first, and their objectives (B, count).
 
     It does in float64 what `coarse.search` does in torch. The plans, of mass 1, differ; an item with fewer repeats its
-    first one with the objective inf. solver: the options of all steps; coarse_rounds, fine_rounds: of successive
-    halving between clusters, and on all points.
+    first one with the objective inf. Objectives are at the optimal mass, plus a penalty for missed hard marginals.
+    solver: the options of all steps; coarse_rounds, fine_rounds: of successive halving between clusters, and on all
+    points.
     """
     library, inputs = native.load(), problem.compiled_inputs()
     if inputs is None:

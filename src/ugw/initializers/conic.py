@@ -76,8 +76,10 @@ class Strategy:
 def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of a conic problem over KL whose items are of one size class.
 
-    surrogate: the UGW problem of the same spaces, for which candidates are made; solver: of the conic problem; init:
-    the name of an initial plan, or a plan.
+    S ≤ 8 for "best", otherwise 1; plans have mass 1, only a given one keeps its mass. "coarse", and "auto" with many
+    points, improve the best plan of UGW by steps of UGW; "auto" with few points returns the best plan of "best" after
+    steps of CGW. surrogate: the UGW problem of the same spaces, for which candidates are made; solver: of the conic
+    problem; init: the name of an initial plan, or a plan.
     """
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)
@@ -104,10 +106,10 @@ def n_conic_candidates(init: Any, n: int, m: int) -> int:
 
 
 def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
-    """Return the best different plans (B, S, n, m) after a few steps of CGW from many candidates.
+    """Return the best different plans (B, S, n, m), of mass 1, S ≤ 8, after a few steps of CGW from many candidates.
 
-    Candidates are plans improved by a few steps of the surrogate (the UGW problem of the same spaces), the product plan
-    and noise plans.
+    An item with fewer different plans repeats its best. Candidates are plans improved by a few steps of the surrogate
+    (the UGW problem of the same spaces), the product plan and noise plans.
     """
     problem.cost_scale()  # computed once, for all candidates
     coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
@@ -135,7 +137,7 @@ def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, 
 
 
 def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
-    """Return the problem with eps = 0, and the plans (B, S, n, m) after up to `n_entropic_steps` steps with eps > 0.
+    """Return the problem with eps = 0, and the plans (B, S, n, m), scaled to mass 1, after up to 50 steps with eps > 0.
 
     plans: (B, S, n, m), S initial plans for each item; those of items with eps = 0 are returned unchanged. The rest of
     a solve has no entropy, because steps with entropy lead away from a solution, whose plan is sparse.

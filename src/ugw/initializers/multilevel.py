@@ -35,12 +35,12 @@ LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZ
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
-    """Return the initial plan (B, n, m), as `ImplicitPlan`, for a name such as "product" or "auto" in `INIT_NAMES`."""
+    """Return the initial plan (B, n, m) of mass 1, as `ImplicitPlan`, for the name of a start such as "auto"."""
     return PLANS_BY_NAME[name](problem)
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from the transport plan between mean distances to all points.
+    """Return the plan (B, n, m), of mass 1, one linear step from the plan that transports mean distances to all points.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -49,7 +49,7 @@ def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from the transport plan for the cost |x_i − y_j|².
+    """Return the plan (B, n, m), of mass 1, one linear step from the transport plan for the cost |x_i − y_j|².
 
     A linear step solves the transport problem for the UGW cost linearized at a plan.
     """
@@ -60,7 +60,7 @@ def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) found by one linear step from a random plan.
+    """Return the plan (B, n, m), of mass 1, one linear step from a random plan.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan. The random plan is proportional to
     a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
@@ -73,7 +73,7 @@ def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return an initial plan (B, n, m): a solution on a sample of the points, prolongated to all points.
+    """Return an initial plan (B, n, m) of mass 1: a solution on a sample of the points, prolongated to all points.
 
     Small problems are solved with stored plans, from the plan of `coarse_plan`, without a sample. A sample's problem is
     solved from what this function returns for it. The items are of one `SizeClass`.
@@ -114,7 +114,7 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     """Return `plan` itself if it has the bases left and right of the problem, else the plan one linear step from it.
 
     A linear step solves the transport problem for the UGW cost linearized at a plan. plan: (B, n, m), a tensor or an
-    `ImplicitPlan`, of any mass.
+    `ImplicitPlan`, of any mass, which only `plan` itself keeps.
     """
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
@@ -124,7 +124,7 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
 
 
 def linear_step_plan(problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> ImplicitPlan:
-    """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of mass 1.
+    """Return the transport plan (B, n, m), of mass 1, for the UGW cost linearized at a plan (B, n, m) of mass 1.
 
     basis_product: leftᵀ·plan·right, (B, r, s), with the factors `left` and `right` of the problem; None for a plan that
     is stored or has these factors.
@@ -197,7 +197,10 @@ def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linearized UGW step from the transport plan for |x_i − y_j|². x: (B, n, k)."""
+    """Return the plan (B, n, m) one linearized UGW step from the transport plan for |x_i − y_j|².
+
+    x: (B, n, k), y: (B, m, k).
+    """
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     basis_product = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
@@ -211,7 +214,7 @@ def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> Impli
 
 
 def _start_eps(problem: StreamingUGW) -> Tensor:
-    """Return the eps (B,) of initial transport plans: the problem's, or a share of the mean distortion if larger."""
+    """Return the eps (B,) of initial transport plans: the problem's, or 0.01 of the mean distortion if larger."""
     return torch.maximum(problem.eps, INITIALIZER_CONFIG.min_streaming_eps_share * problem.scale())
 
 
@@ -238,7 +241,10 @@ def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
 
 
 def _sample_space(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space:
-    """Return the batch of spaces of k points each, at even quantiles of the weights, with equal weights."""
+    """Return the batch of spaces of k points each, at even quantiles of the weights, with equal weights and all mass.
+
+    Points are sorted by mean distance to all others. log_weights: (B, n); log_mass: (B,), log of the total mass.
+    """
     batch = len(log_weights)
     metric: Any = space.metric
     index = quantile_centers(metric, log_weights.exp(), (k,) * batch)

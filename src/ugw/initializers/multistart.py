@@ -48,7 +48,7 @@ class Multistart:
             )
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Return the `Result` with the best solution of each item from `init` (B, n, m) and n − 1 random plans."""
+        """Return the `Result` with the best solution of each item, from `init` (B, n, m) and n − 1 random plans."""
         return solve_from_candidates(self, problem, init[:, None])
 
     def with_defaults(self, defaults: Solver) -> Multistart:
@@ -56,7 +56,7 @@ class Multistart:
         return replace(self, solver=self.solver.with_defaults(defaults))
 
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
-        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, (B, S + self.n − 1, n, m)."""
+        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones of mass 1, (B, S + self.n − 1, n, m)."""
         if self.n == 1:
             return plans
         more = random_anchor_plans(problem, self.n - 1, seed=INITIALIZER_CONFIG.multistart_seed)
@@ -107,6 +107,9 @@ def with_article(name: str) -> str:
 def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None = None) -> Result:
     """Return the `Result` with the best solution of each item over its initial plans (B, S, n, m), run as one batch.
 
+    The best has the lowest objective; `n_iter_search` counts the steps of the others. With hard marginals, converged
+    solutions are preferred. A Multistart adds its random plans.
+
     solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: progress bar and callback of
     the run, None to open those of the solver.
     """
@@ -127,7 +130,8 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:
     """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`.
 
-    It has the lowest objective, the first of equal ones. With hard marginals, converged solutions are preferred.
+    It has the lowest objective, the first of those that are equal up to 1e-9 of it. With hard marginals, solutions
+    that have not converged count only if no other is there.
     """
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     is_wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (output.status != int(Status.CONVERGED))

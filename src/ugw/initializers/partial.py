@@ -66,7 +66,7 @@ def balanced_candidates(problem: UGW, init: Any) -> Tensor:
 def n_vertices_that_step(init: str, n: int, m: int) -> int:
     """Return how many vertices of an item `balanced_candidates` improves by linear steps at a time, at most.
 
-    init: the name of a start; n, m: numbers of points.
+    0 for starts other than "auto" and "best" and for many points. init: the name of a start; n, m: numbers of points.
     """
     is_searched = init in ("auto", "best") and size_class(n, m).compares_swapped_vertices
     return INITIALIZER_CONFIG.swapped_survivors[0] if is_searched else 0

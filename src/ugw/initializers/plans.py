@@ -58,8 +58,8 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
 def matching_anchor_plans(problem: SpacePair, count: int) -> Tensor:
     """Return `count` plans like those of `random_anchor_plans`, (B, count, n, m), from anchors that match.
 
-    The anchor pairs of each plan are drawn several times, and the draw with the least `anchor_mismatch` is taken.
-    problem: its metrics are stored.
+    The anchor pairs of each plan are drawn 16 times, and the first draw is taken whose distances between anchors differ
+    least between the spaces (`anchor_mismatch`). problem: its metrics are stored.
     """
     n_proposals, n_pairs = INITIALIZER_CONFIG.n_anchor_proposals, INITIALIZER_CONFIG.n_anchor_pairs
     rows, cols = (
@@ -73,10 +73,10 @@ def matching_anchor_plans(problem: SpacePair, count: int) -> Tensor:
 
 
 def anchor_mismatch(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
-    """Return how much the anchors (..., k) of two spaces differ, in whole steps, (...); inf if they are single points.
+    """Return how much the anchors (B, ..., k) of two spaces differ, (B, ...), in whole steps of 1e-6.
 
-    It is the sum of the squared differences of the distances between them and of their eccentricities, divided by the
-    sum of their squared distances. rows, cols: (B, ..., k), indices of the anchor pairs in both spaces.
+    The sum of the squared differences of the distances between anchors and of their eccentricities, divided by the sum
+    of their squared distances; inf if that is 0. rows, cols: (B, ..., k), indices of the anchor pairs in both spaces.
     """
     sides = ((problem.x, problem.log_a, rows), (problem.y, problem.log_b, cols))
     items = torch.arange(len(rows), device=rows.device).view(-1, *[1] * rows.ndim)
@@ -124,7 +124,8 @@ def noise_plans(problem: SpacePair, count: int) -> Tensor:
 def low_rank_noise(problem: SpacePair, count: int) -> Tensor:
     """Return random matrices (B, count, n, m), entries of about unit size: inner products of normal vectors of points.
 
-    Random vectors are assigned in the order of eccentricities, so that the order of the points does not matter.
+    Random vectors, the same in every call, are assigned in the order of eccentricities, so that the order of the points
+    does not matter.
     """
     sides = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = _side_that_draws_first(problem)
@@ -195,8 +196,7 @@ def north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
 def anchor_orders(problem: SpacePair, count: int) -> tuple[Tensor, Tensor]:
     """Return `count` orders (indices) of the points of each space, (B, count, n) and (B, count, m).
 
-    For `north_west_corner`: the first are by eccentricity, the others by the distance to a random anchor; ties by
-    index.
+    The first is by increasing eccentricity, the others by increasing distance to a random anchor; ties by index.
     """
     n_plans = -(-(count - 1) // INITIALIZER_CONFIG.n_anchor_pairs)
     near_x, near_y, _ = anchor_distances(problem, max(n_plans, 1))
@@ -222,14 +222,15 @@ def starts_of_linear_programs(problem: SpacePair) -> Tensor:
 
 
 def to_unit_mass(plan: Tensor) -> Tensor:
-    """Return the plan (..., n, m) divided by its mass."""
+    """Return the plan (..., n, m) divided by its mass, so that its mass is 1; a plan of zeros unchanged."""
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
 def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
     """Return the entropic transport plan (B, n, m), of mass 1, for a cost (B, n, m), with the problem's rhos.
 
-    eps: that of the problem, at least a small share of the mean cost under a⊗b.
+    eps: that of the problem, at least 0.01 of the mean cost under a⊗b. Few iterations are made: hard marginals are met
+    only roughly.
     """
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
@@ -262,13 +263,13 @@ def _anchors(problem: SpacePair, count: int, seed: int) -> tuple[Tensor, Tensor]
 
 
 def _anchor_width(problem: SpacePair) -> Tensor:
-    """Return the width (B,) of the kernel of a random plan, in units of squared distances."""
+    """Return the width (B,) of the kernel of a random plan: 0.05 (mean Dx² + mean Dy²), or 0.05 where that is 0."""
     scale = distance_moments(problem.x.metric, problem.log_a)[1] + distance_moments(problem.y.metric, problem.log_b)[1]
     return (INITIALIZER_CONFIG.anchor_width * torch.where(scale > 0, scale, 1.0)).to(problem.log_a.dtype)
 
 
 def _columns(space: Space, index: Tensor) -> Tensor:
-    """Return the distances (B, n, K) of all points to those with the indices (B, K)."""
+    """Return the distances (B, n, K) of all n points of a space to those with the indices (B, K)."""
     return space.metric.columns(index).expand(len(index), -1, -1)
 
 

@@ -37,7 +37,9 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) that `init` stands for: S ≤ 4 for "best", S = 1 otherwise.
 
-    init: a name, whose plans have mass 1, or plans (B, n, m) as `read_start` returns them, which keep their mass.
+    Those of "best" are different plans of the search, then the product plan; an item with fewer repeats its first, and
+    an item of one plan has no product plan. init: a name, whose plans have mass 1, or plans (B, n, m) as `read_start`
+    returns them, which keep their mass.
     """
     if not isinstance(init, str):
         return init[:, None]

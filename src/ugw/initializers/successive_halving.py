@@ -46,8 +46,9 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
     """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
     plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. The best plan comes first if
-    the last round selects survivors. Plans are returned scaled to mass 1, those of a partial problem with their mass.
-    An objective is inf if it is not finite, or if its plan repeats the first one because fewer plans differ.
+    the last round selects survivors, otherwise all stay in order. Plans are returned scaled to mass 1, with objectives
+    at the optimal mass plus a penalty for missed hard marginals; those of a partial problem keep their mass. An
+    objective is inf if it is not finite, or if its plan repeats the first one because fewer plans differ.
     """
     values = plans.new_empty(plans.shape[:2])
     is_decided = torch.zeros(len(plans), dtype=torch.bool, device=plans.device)  # only one different plan is left
@@ -77,7 +78,7 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
 def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> Tensor:
     """Return the indices (B, up to `count`) of the lowest of the values (B, S), lowest first.
 
-    Of values within the share `tie_tolerance` above the lowest, the first counts as the lowest.
+    Of values within the share `tie_tolerance` above the lowest that is left, the first comes first.
 
     >>> best_candidates(torch.tensor([[2.0, 1.01, 1.0]]), 2, tie_tolerance=0.1)
     tensor([[1, 2]])
@@ -99,9 +100,8 @@ def different_candidates(plans: Tensor, values: Tensor, count: int, tie: Tensor 
     """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
 
     plans: (B, S, n, m); values: (B, S); tie: (B, 1) or a number, of values above the lowest by at most this the first
-    counts as the lowest. Two plans are close if, scaled to mass 1, their L1 distance is below
-    `min_candidate_distance`. An item with fewer different plans repeats its first; columns in which all items would
-    repeat are left out, except on a GPU.
+    counts as the lowest. Two plans are close if, scaled to mass 1, their L1 distance is below 0.1. An item
+    with fewer different plans repeats its first; columns in which all items would repeat are left out, except on a GPU.
     """
     first = torch.arange(len(values), device=values.device)
     unit_plans = to_unit_mass(plans)
@@ -117,7 +117,7 @@ def different_candidates(plans: Tensor, values: Tensor, count: int, tie: Tensor 
 
 
 def _first_lowest(values: Tensor, tie: Tensor | float) -> Tensor:
-    """Return the index (B,) of the first of the values (B, S) that is above the lowest by at most `tie`, (B, 1)."""
+    """Return the index (B,) of the first of the values (B, S) at most `tie`, (B, 1), absolute, above the lowest."""
     return (values <= values.amin(1, keepdim=True) + tie).to(torch.int8).argmax(1)
 
 
@@ -141,14 +141,15 @@ def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tenso
 def penalized_objective(problem: Problem, state: Any) -> Tensor:
     """Return the objective (B,) at the plan of a state, plus a penalty if its marginals miss hard (rho = inf) weights.
 
-    The penalty is `objective_scale` times the larger L1 error of both marginals, about the cost of repairing them.
+    The objective is that at the mass of the state. The penalty is `objective_scale` times the larger L1 error of both
+    unit marginals (hard sides only), about the cost of repairing them.
     """
     repair = objective_scale(problem) * hard_marginal_error(problem, state.unit_plan)
     return problem.objective(state).total + repair
 
 
 def objective_scale(problem: Problem) -> Tensor:
-    """Return cost_scale · m(a) · m(b), (B,), a unit of objectives; cost_scale: typical entry of the linearized cost."""
+    """Return s·m(a)·m(b), (B,), a unit of objectives, with the typical size s of an entry of the linearized cost."""
     return problem.cost_scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 

@@ -19,11 +19,11 @@ from .successive_halving import best_candidates, pick_plans, split_candidates
 
 
 def swapped_vertices(problem: PartialGW) -> Tensor:
-    """Return the best plans (B, S, n, m), of mass 1, to which swaps and linear steps lead from many vertices.
+    """Return the best plans (B, S, n, m), S ≤ 2, best first, to which swaps and linear steps lead from 32 vertices.
 
-    problem: balanced GW with the loss t². The vertices are made by the north-west corner rule from `anchor_orders` and
-    improved by swaps. In each round a step of Frank–Wolfe and swaps improve the best of them. Plans of equal objective
-    count as one: an item with fewer of them repeats its best.
+    Plans have mass 1. The vertices are made by the north-west corner rule from `anchor_orders` and improved by swaps.
+    In each of three rounds a step of Frank–Wolfe and swaps improve the best of them. Plans of equal objective count as
+    one: an item with fewer of them repeats its best. problem: balanced GW with the loss t².
     """
     survivors = INITIALIZER_CONFIG.swapped_survivors
     moves = _Moves(problem, survivors[0])
@@ -100,8 +100,7 @@ def _by_item(results: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor
 def _best_different(values: Tensor, count: int) -> Tensor:
     """Return the indices (B, min(count, S)) of the lowest values (B, S), lowest first, of equal ones only the first.
 
-    Equal: up to the relative tolerance `solution_tie`. Where an item has fewer different values, the index of the
-    lowest is repeated.
+    Equal: within 1e-9 of the value. Where an item has fewer different values, the index of the lowest is repeated.
     """
     order = best_candidates(values, values.shape[1])
     ordered = values.gather(1, order)

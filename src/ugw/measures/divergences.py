@@ -53,7 +53,7 @@ class Divergence:
         return self._with_tensors({name: tensor[index] for name, tensor in vars(self).items()})
 
     def _with_tensors(self, tensors: dict[str, Tensor]) -> Self:
-        """Return a divergence of this class with the attributes `tensors`, unchecked: checks would wait for a GPU."""
+        """Return a divergence of this class with just the attributes `tensors`, unchecked; checks would await a GPU."""
         divergence = object.__new__(type(self))
         vars(divergence).update(tensors)
         return divergence
@@ -133,9 +133,9 @@ def Balanced() -> KL:
 
 
 def divergence_pair(rho: Any) -> tuple[KL, KL]:
-    """Return the divergences of both sides, given `rho` as a number, an array (B,), a KL, or a *tuple* of two of these.
+    """Return the KL of the first and of the second side for `rho`, a number, array (B,), KL or *tuple* of two of these.
 
-    Others, TV and Mass among them, raise InputError.
+    If `rho` is no tuple, both are one object. Others, TV and Mass among them, raise InputError.
 
     >>> divergence_pair((1.0, float("inf")))
     (KL(rho=1), KL(rho=inf))

@@ -84,7 +84,7 @@ class SpacePair(ABC):
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
 
     def take_common_fields(self, index: Tensor, **others: Any) -> Self:
-        """Return the problem with the items `index`, (k,), of spaces, divergences and eps, and the fields `others`."""
+        """Return the problem of the items `index`, (k,), of spaces, divergences and eps; `others` are set as given."""
         spaces = {"x": self.x.select_items(index), "y": self.y.select_items(index)}
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
@@ -155,7 +155,7 @@ class Problem(SpacePair):
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the linear problem whose cost is that of this one linearized at the plan of a state."""
+        """Return the linear problem whose solution is the next plan: this one linearized at the plan of a state."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:
@@ -170,10 +170,10 @@ class Problem(SpacePair):
 
     @abstractmethod
     def cost_scale(self) -> Tensor:
-        """Return the typical size of an entry of the linearized cost, (B,) > 0: the unit of the proximal term."""
+        """Return the typical size, (B,) > 0, of an entry of the cost of `linearize`: the unit of the proximal term."""
 
     def final_state(self, state: Any) -> Any:
-        """Return the state that the result of a run is made of: here `state`, with the mass shown to users."""
+        """Return the state that the result of a run is made of: here `state` with its reported log mass."""
         return state.reported()
 
     @abstractmethod

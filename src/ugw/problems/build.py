@@ -53,7 +53,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return `eps` as given, or for "auto" `relative(1e-2)`, or 0.0 if rho is TV or Mass; InputError for other strings.
+    """Return `eps` as given, or for "auto" `relative(1e-2)`, 0.0 if rho is TV or Mass; InputError for None, other text.
 
     >>> resolve_eps(0.5, 1.0)
     0.5
@@ -118,10 +118,11 @@ def check_fused(fused: Any) -> None:
 def build_ugw(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
-    """Return the UGW problem of two spaces, a `StreamingUGW` if `uses_streaming` says so, with checked parameters.
+    """Return the UGW problem of two spaces: a `StreamingUGW` if its plans are not stored (`uses_streaming`).
 
-    rho, eps and alpha get one value per batch item. rho: marginal penalties; eps: entropy, not "auto"; fused: linear
-    term; loss: λ, t² if None; method: `Sinkhorn.method`.
+    rho, eps and alpha get one value per batch item; a relative eps becomes a number. rho: marginal penalties; eps: a
+    number, an array or relative, not "auto"; fused: linear term or None; loss: λ, t² if None; method: that of Sinkhorn.
+    Raises InputError for invalid arguments, batch sizes that disagree, and hard marginals of different masses.
     """
     check_spaces(x, y)
     if fused is not None:
@@ -230,7 +231,8 @@ def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
     """Return the conic problem of two spaces, and the UGW problem of the same rhos from whose plans its solve starts.
 
-    cone: a cone, a loss function or a name; eps: entropy of a preliminary phase, a multiple of rho; "auto" is 0.
+    The UGW problem has the loss t² and as eps 0.01 of the mean distortion. cone: a cone, a loss function or a name;
+    eps: entropy of a preliminary phase, a multiple of rho; "auto" is 0.
     """
     surrogate = _conic_surrogate(x, y, rho)
     entropy = as_parameter("eps", resolve_conic_eps(eps), allow_zero=True)
@@ -246,7 +248,7 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
 
 
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
-    """Return the UGW problem of these spaces and rhos with eps = `relative(1e-2)`; raise InputError if a rho is inf."""
+    """Return the UGW problem of these spaces and rhos, loss t², eps 0.01 of the mean distortion; InputError for inf."""
     check_finite_rho(rho)
     return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 
@@ -258,7 +260,7 @@ def check_finite_rho(rho: Any) -> None:
 
 
 def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
-    """Return the cone for a name, a loss function or a cone; raise InputError if it or a space is invalid."""
+    """Return the cone for a name, a loss function (a `Loss`) or a cone; InputError if it or a space is invalid."""
     check_spaces(x, y)
     return parse_loss(cone, max_distance_difference(x, y), name="cone", dtype=x.dtype)
 
@@ -266,6 +268,7 @@ def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
 def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
     """Return the partial conic problem of two spaces, and the UGW problem from whose plans its solve starts.
 
+    The UGW problem has the same rhos, the loss t² and as eps 0.01 of the mean distortion.
     Raises InputError unless rho is the same on both sides, eps is 0 or "auto", and plans have few enough entries.
     """
     surrogate = _conic_surrogate(x, y, rho)

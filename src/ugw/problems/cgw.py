@@ -63,9 +63,10 @@ class LiftedState(BatchRecord):
     def change_since(self, last: LiftedState) -> Tensor:
         """Return an estimate (B,) of the relative decrease of the value still to come, or the plan's change if less.
 
-        It assumes that the decrease over 4 steps falls geometrically, at the rate of the last 8 steps but at least at
-        `min_decrease_rate`. It is relative to the value, or to 1e-8 of the largest possible value if that is more. The
-        plan's change, the relative L1 change since the state `last`, is also returned in the first steps.
+        It assumes that the decrease over 4 steps falls geometrically, at the rate of the last 8 steps, between 0.75 and
+        0.999. It is relative to the value, or to 1e-8 of the largest possible value if that is more. The plan's change
+        is the L1 distance to the unit plan of `last` plus the change of log_mass, at most 1; in the first 8 steps it is
+        returned.
         """
         config, half = PROBLEM_CONFIG, PROBLEM_CONFIG.decrease_window
         first, middle, end = self.best_overlaps[:, 0], self.best_overlaps[:, half], self.best_overlaps[:, 2 * half]
@@ -84,7 +85,7 @@ class LiftedState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the overlap <w, G w> 0 up to underflow, so that no mass is matched? G = exp(−λ/R)."""
+        """(B,) bool: is the overlap <w, G w>, G = exp(−λ/R), at most 1e-50 (underflow), so that no mass is matched?"""
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
@@ -155,9 +156,11 @@ class CGW(Problem):
         return scale
 
     def compiled_inputs(self) -> CompiledConicInputs | None:
-        """Return matrices of the kernel exp(−λ/R) (or its factors) and constants (B,) of the objective, for C++ steps.
+        """Return the `CompiledConicInputs` of C++ steps: matrices of the kernel exp(−λ/R) or its factors; constants.
 
-        None if these matrices are not stored, or not in float64 on a CPU.
+        The constants, (B,) each by name: rho1/R, R, the log of what masses multiply overlaps by, the value without
+        matching, and the overlap at which the value would be 0. None is returned if the matrices are not stored, or not
+        in float64 on a CPU.
         """
         kernels = self.distortion_sum.stored_kernels()
         if kernels is None:
@@ -174,7 +177,10 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, G w, <w, G w>) of a plan (B, n, m) of mass 1, G = exp(−λ/R); is_product unused."""
+        """Return the state (lift w, G w, <w, G w>, log mass) of a plan (B, n, m) of mass 1, G = exp(−λ/R).
+
+        is_product is not used.
+        """
         return self._state(unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last: LiftedState | None) -> LiftedState:
@@ -198,7 +204,7 @@ class CGW(Problem):
     def lift_plan(self, plan: Tensor) -> Tensor:
         """Return the lift p (a/p1)^(rho1/R) (b/p2)^(rho2/R), (B, n, m), eq. (7.3), of a plan p (B, n, m).
 
-        p may have any mass; a and b are of mass 1.
+        p may have any mass; a and b are of mass 1. A factor is 1 at points without weight or mass.
         """
         ratio_a = self.log_a - plan.sum(2).log()
         ratio_b = self.log_b - plan.sum(1).log()
@@ -209,8 +215,8 @@ class CGW(Problem):
     def linearize(self, state: LiftedState) -> LinearProblem:
         """Return the transport problem, of cost −2 log k, whose solution has the lift w with the largest <k, w>.
 
-        k is G w_s, G = exp(−λ/R), w_s the lift of `state`, extrapolated from the step before. The mean cost under the
-        plan of the state is subtracted, a constant that only scales the solution.
+        k is G w_s, G = exp(−λ/R), w_s the lift of `state`, plus 3 times its change in the last step, at least 0.01 of
+        G w_s. The mean cost under the plan of the state is subtracted, a constant that only scales the solution.
         """
         config, k = PROBLEM_CONFIG, state.local_cost
         extrapolated = k + config.conic_extrapolation * (k - state.last_cost)
@@ -223,9 +229,9 @@ class CGW(Problem):
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
         """Return the state (lift w, overlap <w, G w>) of the plan of `solution` after one more step of `improve_plan`.
 
-        G = exp(−λ/R). Neither overlap may fall below both <w, G w> and <w, G w_last> of `state`: where it does, the
-        state is that of `improve_plan` applied to the better of its last two plans, so that the larger of both never
-        falls.
+        This step multiplies the lift of a plan by the local cost of `state`. G = exp(−λ/R). The larger of <w, G w> and
+        <w, G w_last>, w_last the lift before, never falls: where it would, the state is that of `improve_plan` applied
+        to the better one of the last two plans of `state`.
         """
         new = self._state(self.improve_plan(solution.unit_plan, state.local_cost), state)
         required = torch.maximum(state.last_overlap, state.overlap)
@@ -261,9 +267,10 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """Return the terms, (B,) each: the value without matching, and by how much the overlap <w_p, G w_q> lowers it.
+        """Return the terms of CGW, (B,) each: rho1 m(a)² + rho2 m(b)², and −R <w_p, G w_q> ≤ 0, which add up to it.
 
-        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R), q = p if None. One of both states may lack its local cost.
+        w_p = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), a and b with their masses, G = exp(−λ/R), q = p if None. One of both
+        states may lack its local cost.
         """
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
@@ -273,8 +280,9 @@ class CGW(Problem):
     def lift(self, state: LiftedState) -> Lift:
         """Return the `Lift` of a state: P with row sums a, Q with column sums b, w = P^(rho1/R) Q^(rho2/R), (B, n, m).
 
-        The weights a, b have their masses here. The other fields of the `Lift`, (B,) each, are error, tolerance and
-        rank of the factorized kernel G, what the error may add to the value, and properties of the cone.
+        The weights a, b have their masses here. The other fields, (B,) each, are error, tolerance and rank of the
+        factorized kernel exp(−λ/R), what the error may add to the value, whether the conic distance is a metric, its
+        exponent, CGW^(1/exponent), and the power of the radius that is a mass.
         """
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))

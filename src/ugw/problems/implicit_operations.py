@@ -75,7 +75,7 @@ def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tens
 
 
 def sample_row_blocks(shape: Sequence[int], device: torch.device) -> list[Tensor]:
-    """Return indices of evenly spaced rows of matrices of this shape (B, n, m), in blocks (k,) of limited memory."""
+    """Return blocks (k,) of the indices of evenly spaced rows, at least 256 or all n, of matrices of this shape."""
     batch, n, m = shape
     count = min(n, max(PROBLEM_CONFIG.min_sampled_rows, PROBLEM_CONFIG.sampled_entries // (m * batch)))
     index = torch.arange(count, device=device) * n // count

@@ -28,7 +28,7 @@ class PenaltyWeights(BatchRecord):
 
     @classmethod
     def from_problem(cls, problem: Any) -> PenaltyWeights:
-        """Return (rho1, rho2, eps), (B, 3), 0 for rho = inf, their sum, and log masses of a, b, a⊗b, of a problem."""
+        """Return the weights of a problem: rho1, rho2 (0 if inf), eps, their sum (1 if 0), log masses of a, b, a⊗b."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
@@ -70,8 +70,9 @@ class MassRule(BatchRecord):
         """Return the log of the mass m that minimizes UGW's F(m·p, m·p), and of the mass reported to users, (B,) each.
 
         Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
-        branch point of Lambert W, and the second next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>:
-        of a plan p of mass 1, the KL being KL(p1 | a), KL(p2 | b), KL(p | a⊗b).
+        branch point of Lambert W, and the second next to no mass. A hard side fixes m to its mass. For a plan p of
+        mass 1, distortion: (B,), Σ λ p_ij p_i'j'; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b) with a, b of mass
+        1; linear: (B,), <M, p>.
         """
         log_mass_without_linear = (
             torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
@@ -89,7 +90,7 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return alpha/2m, (B,), the factor of the linear cost at a plan of mass m = exp(log_mass), bounded below."""
+        """Return alpha/2m, (B,), the factor of the linear cost at mass m = exp(max(log_mass, min_log_mass))."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 
@@ -113,7 +114,7 @@ def shift_potentials(
     """Return the potentials factor·(linear + constant), (B, n) and (B, m), of both sides; NaN for items with eps = 0.
 
     linear: of the last linear problem; constants: (B,) each, used for a side that is not hard (finite rho); a hard side
-    gets the rest of constant_sum, (B,), or half of it if both are hard; is_hard: (B,) bool each.
+    gets the rest of constant_sum, (B,), or half of it if both are hard; is_hard: (B,) bool each; factor, eps: (B,).
     """
     (constant_f, constant_g), (is_hard_a, is_hard_b) = constants, is_hard
     of_hard_a = torch.where(is_hard_b, 0.5 * constant_sum, constant_sum - constant_g)

@@ -21,7 +21,7 @@ from .config import PROBLEM_CONFIG
 
 
 def normalize(plan: Any) -> Any:
-    """Return the plan (B, n, m) divided by its mass."""
+    """Return the plan (B, n, m) divided by its mass, so that its mass is 1."""
     if isinstance(plan, ImplicitPlan):
         return plan / plan.sum((1, 2), dtype=torch.float64)[:, None, None]
     plan = plan / plan.amax(dim=(1, 2), keepdim=True)  # first, because the sum could overflow
@@ -80,7 +80,7 @@ def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Ten
 
 
 def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the root mean square (B,) of a cost, weighted by a⊗b, in float64; infinite entries count as 0."""
+    """Return the root mean square (B,), float64, of a cost under a⊗b, inf as 0; estimated for a `BilinearMatrix`."""
     if not isinstance(cost, Tensor):
         return implicit_operations.cost_rms(cost, log_a, log_b)
     largest = cost.abs().amax(dim=(1, 2), keepdim=True)

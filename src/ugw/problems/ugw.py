@@ -158,7 +158,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def state_of_any_plan(self, plan: Any) -> PlanState:
-        """Return the `PlanState` of a plan (B, n, m) of any mass, also 0, with the mass that it has."""
+        """Return the `PlanState` of a plan (B, n, m) with its mass; if that is 0, of a⊗b with log mass −700."""
         mass = plan.sum((1, 2), dtype=torch.float64)
         unit_plan = normalize(plan)
         if not isinstance(plan, ImplicitPlan):
@@ -222,7 +222,8 @@ class UGW(Problem):
         """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over the mass of q.
 
         A constant in the cost only scales the solution. The three scalars of the paper's cost are replaced by minus the
-        mean cost under q, which keeps the mass of the solution within a factor n·m of 1, far from overflow.
+        mean cost under q, which keeps the mass of the solution within a factor n·m of 1, far from overflow. If the loss
+        may be infinite, the cost is inf where q is 0.
         """
         cost = state.local_cost
         if self.cost is not None:
@@ -250,7 +251,8 @@ class UGW(Problem):
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
         """Return distortion, linear, both marginal terms and entropy of F(p, q), (B,) each; q = p if None.
 
-        The local cost of the state p is not used; it may be None. The term of a hard (rho = inf) side is 0.
+        Plans have the masses of their states; terms contain alpha, rho and eps, and that of a hard (rho = inf) side is
+        0. The local cost of the state p is not used; it may be None.
         """
         distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
         q = q or p

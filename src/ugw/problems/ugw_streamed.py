@@ -37,7 +37,7 @@ class PlanMoments:
 
     @classmethod
     def from_plan(cls, problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> PlanMoments:
-        """Return the moments of the marginals of a plan P (B, n, m), and ΨxᵀPΨy with the bases Ψ = (1, basis) of costs.
+        """Return the moments of a plan P (B, n, m): `WeightMoments` of P 1 and Pᵀ 1, and (1, left)ᵀ·P·(1, right).
 
         plan: a tensor, or an ImplicitPlan with the bases of the problem; basis_product: (B, r, s), leftᵀ·plan·right
         with the bases `left` and `right`, computed here if None.
@@ -124,7 +124,7 @@ class StreamingUGW(UGW):
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
     def distance_coefficients(self, metric: LowRankMetric) -> Tensor:
-        """Return J (k, k), float64, with D = Ψ J Ψᵀ for the distances D of `metric` (dx or dy), Ψ = (1, basis)."""
+        """Return J (k, k), float64: distances D = Ψ J Ψᵀ with Ψ = (1, left) for the metric dx, (1, right) for dy."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
         diagonal[2 : 2 + rank] = -2.0 * metric.signs.double()

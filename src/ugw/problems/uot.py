@@ -109,7 +109,10 @@ class UW(Problem):
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return linear, marginal and entropy terms of F(p), or the means of those of F(p) and F(q), (B,) each."""
+        """Return weighted terms, (B,) each, of F(p), or of (F(p) + F(q))/2 if q is not None.
+
+        They are distortion (0), linear, both marginal terms and entropy.
+        """
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})

@@ -73,7 +73,7 @@ class Distortion(ABC):
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Return the mean Σ g(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), float64, for the product plan p = a⊗b.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
+        g: loss or conic kernel; log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
         """
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
@@ -81,7 +81,7 @@ class Distortion(ABC):
     def stored_kernels(self) -> list[StoredKernel] | None:
         """Return the values of g or its low-rank factors as matrices for the C++ library, one per plan or one for all.
 
-        None if they are not stored, or not in float64 on a CPU.
+        g: loss or conic kernel. None if they are not stored, or not in float64 on a CPU.
         """
         return None
 

@@ -52,7 +52,7 @@ class LossFactors:
         return replace(self, coefficients=self.coefficients[:, :rank], signs=self.signs[:rank])
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """Return all factors φ_r at distances (..., n, n), which are in [lowest, lowest + length]: (..., R, n, n)."""
+        """Return φ_r without signs, (..., R, n, n), at distances (..., n, n), clipped to [lowest, lowest + length]."""
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         previous, current = torch.ones_like(x), x
@@ -139,7 +139,7 @@ def _tail_sum(matrix: Tensor) -> float:
 
 
 def _grid(length: float) -> Tensor:
-    """Return evenly spaced distances from 0 to `length` at which errors are measured, (grid,), float64."""
+    """Return 1500 evenly spaced distances from 0 to `length`, both included, at which errors are measured, float64."""
     return torch.linspace(0.0, length, DISTORTION_CONFIG.error_grid_points, dtype=torch.float64)
 
 

@@ -97,7 +97,7 @@ class FactorizedDistortion(Distortion):
             yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the factors as matrices for the C++ library, a list of one; None if not stored in float64 on a CPU."""
+        """Return the low-rank factors as matrices for C++, a list of one; None if not stored in float64 on a CPU."""
         if not self._cached_kernels:
             terms = self._terms()
             if terms is not self._cached_terms or terms[0][0].dtype != torch.float64 or terms[0][0].is_cuda:
@@ -121,7 +121,7 @@ class FactorizedDistortion(Distortion):
         return ItemwiseDistortion(parts, [(dx.n, dy.n)] * count, torch.arange(count, device=dx.device))
 
     def truncate(self, share: float) -> FactorizedDistortion:
-        """Return the sum without the last terms of its low-rank factors, at most `share` of their squared size."""
+        """Return the sum without the last low-rank terms that have at most `share` of the squared coefficients."""
         factors = self.factors.truncate(share)
         terms = [(phi_x[: factors.rank], phi_y[: factors.rank]) for phi_x, phi_y in self._cached_terms]
         kernels = [replace(kernel, rank=factors.rank) for kernel in self._cached_kernels]

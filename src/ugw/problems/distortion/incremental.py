@@ -40,7 +40,7 @@ class IncrementalDistortion(SquaredDistortion):
         """Return the local cost Σ (Dx_ii' − Dy_jj')² unit_plan_i'j', (B, n, m), and its drift (B,).
 
         The drift is the sum of L1 changes of the plan since its cost was computed in full. This is done, and the drift
-        0, if it would exceed `max_drift` in any item, or the previous cost or drift is None. unit_plan, previous_plan:
+        0, if it would exceed 0.0025 in any item, or the previous cost or drift is None. unit_plan, previous_plan:
         (B, n, m) of mass 1; previous_cost: (B, n, m), the cost of previous_plan; drift: (B,), the drift of that cost.
         """
         step = l1_distance(unit_plan, previous_plan)

@@ -83,7 +83,7 @@ class ItemwiseDistortion(Distortion):
         )
 
     def truncate(self, share: float) -> ItemwiseDistortion:
-        """Return the sums without the last terms of their low-rank factors, at most `share` of their squared size."""
+        """Return the sums without the last low-rank terms that have at most `share` of the squared coefficients."""
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))
 
     def take(self, index: Tensor) -> ItemwiseDistortion:

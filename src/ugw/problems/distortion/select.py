@@ -30,9 +30,9 @@ def select_distortion(
 ) -> Distortion:
     """Return the Distortion object that computes Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for plans between two metrics.
 
-    The method is chosen for each batch item: term by term for small plans, otherwise by low-rank factors of g, the loss
-    λ or the conic kernel. If the factors miss their tolerance, plans of moderate size are summed term by term too,
-    unless `max_rank` is given; larger plans keep the factors, and the `error` of the object is above its `tolerance`.
+    The method is chosen for each batch item: term by term if n·m ≤ 400, otherwise by low-rank factors of g, the loss λ
+    or the conic kernel. If the factors miss their tolerance, plans of n·m ≤ 2500 are summed term by term too, unless
+    `max_rank` is given; larger plans keep the factors, and the `error` of the object is above its `tolerance`.
     If the items differ in method or factors, or are small but padded to a large size, each has its own object inside
     an ItemwiseDistortion.
     sizes: (n, m) of each item, padded points not counted, None for those of the metrics; tol: error of the factors as a
@@ -71,8 +71,8 @@ def _factors_of_items(
 ) -> list[LossFactors | None]:
     """Return the low-rank factors of the loss of each item, None for items that are to be summed term by term.
 
-    Summed term by term are items with n·m ≤ `max_exact_plan`, those whose loss is infinite somewhere, and, unless
-    `max_rank` is given, items with n·m ≤ `max_exact_plan_if_coarse` whose factors miss the tolerance.
+    Summed term by term are items with n·m ≤ 400, those whose loss is infinite somewhere, and, unless `max_rank` is
+    given, items with n·m ≤ 2500 whose factors miss the tolerance.
     ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item;
     tol: error of the factors as a fraction of the range of the loss; max_rank: limit of their rank. Items with the same
     loss and range share one factorization.

@@ -68,7 +68,10 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Return pairs (values of g, mask of infinite ones or None) for successive rows of Dx; cached if one."""
+        """Return pairs (g values, 1.0 at infinite ones or None), (items, rows·m, n·m), for successive rows of Dx.
+
+        g: loss or conic kernel of |Dx_ii' − Dy_jj'|, by ij and i'j'. One pair of all rows is kept for later calls.
+        """
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)
@@ -114,9 +117,9 @@ class TermByTermDistortion(Distortion):
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
 
     def stored_kernels(self) -> list[StoredKernel] | None:
-        """Return the values of g as matrices for the C++ library, one for each plan or one for all.
+        """Return the values of the loss or conic kernel as matrices for the C++ library, one per plan or one for all.
 
-        None if they are not stored, infinite, or not in float64 on a CPU.
+        None if they are not stored, infinite somewhere, or not in float64 on a CPU.
         """
         if not self._cached_kernels:
             blocks = self._blocks()

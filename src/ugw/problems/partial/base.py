@@ -155,8 +155,8 @@ class PartialProblem(SpacePair):
         """Return a plan with p1 ≤ a and p2 ≤ b, (B, n, m), in units of sqrt(m(a) m(b)), made from a plan of any mass.
 
         plan: (B, n, m), in the units of the weights as they were given. Rows and columns that exceed the weights are
-        scaled down. If the mass is fixed (Mass), the plan is scaled to that mass first, and what scaling down removes
-        is added where weights are unused.
+        scaled down, no others. If the mass is fixed (Mass), the plan is scaled to that mass first, and what scaling
+        down removes is added where weights are unused.
         """
         if self.fixed_mass is None:
             return exact_ot.clip_to_marginals(plan / self.mass_unit.to(plan.dtype)[:, None, None], *self.unit_weights)
@@ -174,7 +174,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return the gradient of the objective in the plan, at a state, (B, n, m), times a factor > 0 for each item."""
+        """Return the gradient of the objective in the plan, at a state, (B, n, m), up to a factor > 0 for each item."""
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
@@ -194,11 +194,14 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return distortion, linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a, p2 ≤ b."""
+        """Return weighted terms of F at a state, (B,) each: distortion, linear, both marginal terms, entropy (0)."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:
-        """Return the mean (B,) > 0 of the absolute cost under a⊗b scaled to mass 1; 1 where that is 0."""
+        """Return the mean (B,) > 0 of the absolute cost under p = a⊗b of mass 1; 1 where that is 0.
+
+        In GW problems it is the mean distortion under p⊗p, plus alpha/m times the mean absolute linear cost.
+        """
 
     @abstractmethod
     def mass_factor(self) -> Tensor:

@@ -63,8 +63,8 @@ class PartialConicItem:
         """Return the pair (P, Q) with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
 
         Rows of P and columns of Q without mass are taken from `default`. If P 1 ≤ a and Qᵀ 1 ≤ b before, no entry
-        decreases, nor does the overlap Σ g min(P_ij P'_i'j', Q_ij Q'_i'j'), g of `pair_gains`, with any lift (P', Q').
-        lift, default: (P, Q).
+        decreases, nor does Σ (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+ min(P_ij P'_i'j', Q_ij Q'_i'j'), the overlap with any
+        lift (P', Q'). lift, default: (P, Q).
         """
         p1, q2 = lift[0].sum(1, keepdims=True), lift[1].sum(0)
         P, Q = np.where(p1 > 0, lift[0], default[0]), np.where(q2 > 0, lift[1], default[1])
@@ -81,9 +81,10 @@ class PartialConicItem:
         )
 
     def local_overlap(self, lift: LiftArrays) -> np.ndarray:
-        """Return Σ_i'j' g_ij,i'j' min(P_ij P_i'j', Q_ij Q_i'j') for all pairs ij, (n, m), with g of `pair_gains`.
+        """Return Σ_i'j' g_ij,i'j' min(P_ij P_i'j', Q_ij Q_i'j') for all pairs ij, (n, m).
 
-        lift: matrices (P, Q), (n, m) each. The sum over all ij is the overlap of the lift with itself.
+        g_ij,i'j' = (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+. lift: matrices (P, Q), (n, m) each. The sum over all ij is
+        the overlap of the lift with itself.
         """
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
@@ -95,7 +96,7 @@ class PartialConicItem:
         """Return the overlap of lifts `start` and `end`, and the overlap of (1 − t)·start + t·end with itself by t.
 
         The second is a function of t in [0, 1]. Lifts are matrices (P, Q), (n, m) each; the overlap of two is Σ
-        g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
+        g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g_ij,i'j' = (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+.
         """
         s = np.union1d(support(start), support(end))
         gains = self.pair_gains(s, s)
@@ -116,7 +117,7 @@ class PartialConicItem:
         """Return the lift (P, Q) of largest overlap with the given lift, or the given one if all overlaps are 0.
 
         A lift has P 1 = a and Qᵀ 1 = b, (n, m) each; the overlap with the given lift (P', Q') is
-        Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
+        Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g_ij,i'j' = (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+.
         """
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
@@ -133,7 +134,7 @@ class PartialConicItem:
         It maximizes Σ ray_gains_ck x_ck over x ≥ 0 with row sums of P at most a and column sums of Q at most b, by
         column generation. x_ck: amount of pair c = i·m + j on ray k; ray_gains: (n·m, rays), overlap per unit of x_ck;
         ray_p, ray_q: (rays,), P and Q per unit of x_ck. The first program has all x_ck of positive gain, or if they
-        are more than `max_initial_columns`, one for each pair: on the ray of largest gain per unit of P + Q.
+        are more than 4000, one for each pair: on the ray of largest gain per unit of P + Q.
         """
         n, m = len(self.a), len(self.b)
         i, j = np.divmod(np.arange(n * m), m)
@@ -185,7 +186,7 @@ def support(lift: LiftArrays) -> np.ndarray:
 
 
 def distinct_angles(angles: np.ndarray) -> np.ndarray:
-    """Return the angles (k,), radians, sorted, without those that exceed the one before by rounding only."""
+    """Return the angles (k,), radians, in ascending order, without those at most 1e-9 above the one before."""
     angles = np.sort(angles)
     return angles[np.append(True, np.diff(angles) > PROBLEM_CONFIG.min_ray_angle)]
 
@@ -220,7 +221,7 @@ class PartialCGW(SpacePair):
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
-        """Return batch item `item` without points of weight 0, and np.ix_ of the remaining points in a plan (n, m)."""
+        """Return item `item` in NumPy without its points of weight 0, and np.ix_ of the others in a plan (n, m)."""
         index = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]
@@ -242,10 +243,10 @@ class PartialCGW(SpacePair):
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
-        """Return the terms, (B,) each, of CGW: the value without matching, and −2 rho max(m(a), m(b))² overlap.
+        """Return the terms of CGW, (B,) each: rho (m(a)² + m(b)²), and −2 rho max(m(a), m(b))² overlap.
 
-        overlap: (B,), Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') for two lifts (P, Q), (P', Q') in units of max(m(a),
-        m(b)), with g of `pair_gains`.
+        overlap: (B,), Σ (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+ min(P_ij P'_i'j', Q_ij Q'_i'j') for two lifts (P, Q) and
+        (P', Q') in units of max(m(a), m(b)).
         """
         unmatched = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
         return ConicTerms(unmatched=unmatched, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
@@ -253,7 +254,8 @@ class PartialCGW(SpacePair):
     def lift(self, P: Tensor, Q: Tensor) -> Lift:
         """Return the `Lift` of P and Q, (B, n, m) each, given in units of max(m(a), m(b)), with w = min(P, Q).
 
-        Kernel error, tolerance, slack and rank are 0, because the kernel is exact; the rest are properties of the cone.
+        Kernel error, tolerance, slack and rank are 0, because the kernel is exact. Of the cone: whether the distance is
+        a metric, its exponent, CGW^(1/exponent), and the power of the radius that is a mass. All of these are (B,).
         """
         P, Q = ((side * self.mass_unit[:, None, None]).to(self.x.dtype) for side in (P, Q))
         zero = torch.zeros_like(self.rho)

@@ -99,7 +99,8 @@ class PartialGW(PartialProblem):
     def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
         """Return the direction (B, n, m) of the swap of two pairs that lowers F most, and (B,) bool: is there one?
 
-        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), or the loss is not t².
+        The direction is in units of sqrt(m(a) m(b)), and 0 where no swap lowers the objective F by more than
+        `min_decrease`, (B,), or the loss is not t².
         """
         total = self.distortion_sum
         if not isinstance(total, SquaredDistortion):
@@ -133,14 +134,15 @@ class PartialGW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return distortion, linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a, p2 ≤ b."""
+        """Return weighted terms of F at a state, (B,) each: distortion, linear, both marginal terms, entropy (0)."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
     def unrestricted_objective(self, plan: Tensor) -> Terms:
-        """Return the terms of the TV⊗ functional, eq. (8.3), (B,) each, of any plan (B, n, m), not scaled to mass 1.
+        """Return the terms of the TV⊗ functional, eq. (8.3), (B,) each, of a plan (B, n, m) of any mass.
 
-        Where p1 ≤ a and p2 ≤ b the terms are those of the objective F of solves.
+        They are distortion, linear, rho1 TV(p1⊗p1 | a⊗a), rho2 TV(p2⊗p2 | b⊗b) and entropy (0); where p1 ≤ a and
+        p2 ≤ b, those of the objective F of solves.
         """
         state = self.state_of_plan(plan / self.mass_unit.to(plan.dtype)[:, None, None])
         sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True)
@@ -150,9 +152,9 @@ class PartialGW(PartialProblem):
         )
 
     def _terms(self, state: PartialPlanState, tv_a: Tensor, tv_b: Tensor) -> Terms:
-        """Return the terms of the objective, (B,) each, at the plan p of a state.
+        """Return distortion, linear, both marginal terms and entropy (0), (B,) each, with alpha and rho, at a state.
 
-        tv_a, tv_b: (B,), TV(p1⊗p1 | a⊗a) and TV(p2⊗p2 | b⊗b).
+        p: the plan of the state. tv_a, tv_b: (B,), TV(p1⊗p1 | a⊗a) and TV(p2⊗p2 | b⊗b).
         """
         return Terms(
             distortion=self.mass_unit.square() * state.distortion,

@@ -42,7 +42,10 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the `PartialPlanState` of a plan (B, n, m) in units of sqrt(m(a) m(b)), with min_mass = 0."""
+        """Return the `PartialPlanState` of a plan (B, n, m) in units of sqrt(m(a) m(b)), with <cost, plan> and mass.
+
+        Its local cost is None, and its min_mass 0, so that it never counts as collapsed.
+        """
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
@@ -70,7 +73,7 @@ class PartialW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return linear and marginal terms of F, (B,) each, at a state whose plan has p1 ≤ a and p2 ≤ b."""
+        """Return weighted terms of F at a state, (B,) each: distortion 0, linear, both marginal terms, entropy 0."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
