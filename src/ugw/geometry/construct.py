@@ -99,7 +99,8 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
 def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
     """Return a low-rank approximation of one metric (n, n), with errors up to `tol` times the largest distance.
 
-    Its `error` is the absolute one measured plus that of the given metric. Raises InputError if `max_rank` is too small.
+    Its `error` is the absolute one measured plus that of the given metric. Raises InputError if `max_rank` is too
+    small.
     """
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
     low_rank = compress_distances(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)

@@ -261,7 +261,7 @@ class Space:
         return self._with_tensors(lambda tensor: tensor[i, :n], metric=self.metric.item(i, n), sizes=None)
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Space:
-        """Return the space with `change` applied to weights, features and points, and the other `fields` (metric) replaced."""
+        """Return the space with `change` applied to weights, features, points, and other `fields` (metric) replaced."""
         features, points = self.feature_tensor, self.point_tensor
         return replace(
             self,

@@ -56,7 +56,7 @@ class CompiledConicStates:
         *,
         with_previous: bool,
     ) -> tuple[Any, Any]:
-        """Return the `LiftedState` of the plan after the last step, and one of the plan before, only kept for its plan.
+        """Return the `LiftedState` of the plan after the last step, and that of the plan before, without local cost.
 
         last: unit plan and local cost before the last step, plan, local_cost: after it, (B, n, m) each; log_masses:
         (B,) each, after the last step and before it; with_previous: if False, the second state is None.

@@ -37,7 +37,7 @@ DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
 
 
 def has_compiled_steps(problem: Problem) -> bool:
-    """Return whether `iterate_compiled` can be used: a small stored problem, float64, CPU, conic or with loss t²."""
+    """Return whether `iterate_compiled` is built and fits: a small stored problem, float64, CPU, conic or loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
@@ -95,7 +95,10 @@ class _CompiledRun:
     def __init__(
         self, problem: Any, options: StepOptions, max_iter: int, *, is_monitored: bool, n_threads: int | None = None
     ) -> None:
-        """Set the arguments of the library that do not depend on the start of the run."""
+        """Set the arguments of the library that do not depend on the start of the run.
+
+        n_threads: that share the items of the batch, None for as many as torch uses.
+        """
         self._problem, self._is_monitored, self._library = problem, is_monitored, native.load()
         self._batch, self._n, self._m = problem.batch, problem.x.n, problem.y.n
         self._inputs: Any = problem.compiled_inputs()
@@ -266,7 +269,7 @@ class _CompiledRun:
 
 
 def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
-    """Return the distances of both spaces, (n, n) or (B, n, n) each, and the linear cost, without their graphs."""
+    """Return the distances of x and of y, (n, n) or (B, n, n) each, and the linear cost or None, without graphs."""
     cost = None if inputs.cost is None else inputs.cost.detach()
     return inputs.dx.dense().detach(), inputs.dy.dense().detach(), cost
 
@@ -275,7 +278,10 @@ def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
 def config_tensor(
     names: tuple[str, ...], options: StepOptions, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> Tensor:
-    """Return the values of `config_values` as a tensor, which must not be changed."""
+    """Return `config_values`, thresholds and options of a run in the order of `names`, as a float64 tensor.
+
+    It is cached and must not be changed.
+    """
     values = config_values(names, options, samples_rows=samples_rows, is_monitored=is_monitored, max_iter=max_iter)
     return torch.tensor(values, dtype=torch.float64)
 
@@ -285,7 +291,8 @@ def config_values(
 ) -> list[float]:
     """Return thresholds and options of a run in the order of `names`.
 
-    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`.
+    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`, which
+    become NaN. Truth values become 1 or 0.
     """
     values = thresholds() | {
         "tol": options.tol,

@@ -28,7 +28,10 @@ class StepObserver(Protocol):
     """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,) or fewer each."""
+        """Return True to stop the run. numbers: objective, change, ... by name, of the n_running items, (n_running,).
+
+        They are fewer where items have become non-finite in this step.
+        """
         ...
 
 
@@ -78,7 +81,10 @@ class Outcome:
         )
 
     def table(self) -> Tensor:
-        """Return the diagnostics of all steps, (B, steps, columns) as in `trace`, NaN after the end of an item."""
+        """Return the numbers that every step reported, (B, steps, columns), NaN after the end of an item.
+
+        The columns are in the order of the step's report: objective, ..., as far as it has them.
+        """
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)

@@ -69,7 +69,8 @@ class ProximalSchedule:
     def next_entropy(self, entropy: Tensor, bounds: tuple[Tensor, Tensor], is_solved: Tensor) -> Tensor:
         """Return the entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
 
-        entropy: (B,), of the last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
+        Lower is `factor` · entropy, at least last; higher is entropy / `factor`, at most largest. entropy: (B,), of the
+        last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
         problem solved well enough?
         """
         last, largest = bounds
@@ -92,7 +93,7 @@ def reference_plan(unit_plan: Any, adds_product: Tensor, log_a: Tensor, log_b: T
 def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
     """Return (B,) bool: is the largest log(after_ij / before_ij) of two plans (B, n, m) above `allowed`?
 
-    The log of the growth times the entropy of the step is minus the gradient of the problem there. allowed: (B,), the
-    largest log growth of a converged plan.
+    Entries that are 0 in a plan do not count. The log of the growth times the entropy of the step is minus the gradient
+    of the problem there. allowed: (B,), the largest log growth of a converged plan.
     """
     return max_log_growth(before, after, log_a, log_b) > allowed

@@ -87,7 +87,7 @@ def prepare_run(
 
 
 def read_step_options(options: Any) -> StepOptions:
-    """Return the `StepOptions` of an AlternateMin."""
+    """Return the tol, inner solver, proximal schedule and anneal of an AlternateMin as `StepOptions`."""
     return StepOptions(options.tol, options.inner, options.proximal, options.anneal)
 
 
