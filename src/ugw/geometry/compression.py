@@ -186,8 +186,8 @@ def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor
     """Return the eigenpairs of largest |eigenvalue|, at most `max_rank`, of the doubly centered landmark distances.
 
     The eigenvectors are extended to a sample, the fit points: the landmarks, (m,) indices, then other points at even
-    steps of `order`, (n,) indices of all points. Distances are divided by the largest one of the fit points. Those
-    with an eigenvalue that may be rounding error are left out; at least one eigenpair is returned.
+    steps of `order`, (n,) indices of all points. Distances are divided by the largest one of the fit points. Eigenpairs
+    that may be rounding errors are left out, but for one.
     """
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)

@@ -155,13 +155,13 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), kept to speed up the next. gamma: (B, m), g/eps."""
+        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), and keep it as a guess. gamma: (B, m), g/eps."""
         left, right = self._core_factors
         self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
         return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), kept to speed up the next. phi: (B, n), f/eps."""
+        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), and keep it as a guess. phi: (B, n), f/eps."""
         left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
         self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)

@@ -308,8 +308,8 @@ class Space:
     def scaled(self, how: str = "max") -> Space:
         """Return the space with distances divided by s = max |D_ij| ("max") or s = aᵀ D a / m(a)² ("mean").
 
-        Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged. Only the
-        metric is scaled: `points` and `features` are not.
+        Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged; s < 0 raises
+        InputError. Only the metric is scaled: `points` and `features` are not.
 
         >>> Space.from_points([[0.0], [4.0]]).scaled("mean").distances[0, 1].item()
         2.0

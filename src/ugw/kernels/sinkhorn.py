@@ -61,12 +61,12 @@ class GibbsKernel(Protocol):
 
     @property
     def log_a(self) -> Tensor:
-        """Logarithms of the weights of the rows, (B, n)."""
+        """Natural logarithms of the weights of the rows, (B, n), −inf at weight 0."""
         ...
 
     @property
     def log_b(self) -> Tensor:
-        """Logarithms of the weights of the columns, (B, m)."""
+        """Natural logarithms of the weights of the columns, (B, m), −inf at weight 0."""
         ...
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:

@@ -237,10 +237,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return how many rounds of `iterations_per_check` Sinkhorn iterations the next step needs, (B,).
-
-    0 stands for the usual number; all are 0 if the tolerance of the run is above 1e-5.
-    """
+    """Return how many rounds of `iterations_per_check` iterations the next step needs, (B,), 0 for the usual number."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier
@@ -293,10 +290,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled where only the inner residual is too large.
-
-    It is doubled up to 3200 iterations, and never if the tolerance of the run is above 1e-5.
-    """
+    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled, up to a limit, for large inner residuals."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier

@@ -149,7 +149,7 @@ class CompiledSteps:
         return outputs["new_plan"], outputs["numbers"][5]
 
     def _arguments(self, n: int, m: int, tensors: dict[str, Tensor]) -> native.FrankWolfeRun:
-        """Return the C++ record of arguments, task WRITE_COSTS, for plans (B, n, m); tensors: of this call, by field."""
+        """Return the C++ record of arguments for WRITE_COSTS with plans (B, n, m); tensors: of this call, by field."""
         tensors = {**self._arrays, **tensors, "items": self.items}
         return native.FrankWolfeRun(
             batch=len(self.items),

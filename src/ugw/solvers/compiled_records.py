@@ -26,10 +26,10 @@ _RESULTS = (
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the parameters (B,) of a UGW problem for the C++ library by name: eps, rhos, penalties, logs of m(a), m(b).
+    """Return the parameters (B,) of a UGW problem for the C++ library, by name.
 
-    Also is_hard_a, is_hard_b (1 or 0), alpha (0 without a linear cost) and the log mass of a collapsed plan.
-    mass_rule: of the optimal mass, which has the penalties.
+    They are eps, rhos, penalties, log m(a), log m(b), is_hard_a and is_hard_b (1 or 0), alpha (0 without a linear cost)
+    and the log mass below which a plan has collapsed. mass_rule: of the optimal mass.
     """
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
@@ -109,7 +109,7 @@ def pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return log masses, distortion, divergences, linear cost, is_collapsed (1 or 0) of a `PlanState`, (B,), by name."""
+    """Return log masses, distortion, divergences, linear cost, is_collapsed (0 or 1) of a `PlanState`, (B,) each."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}

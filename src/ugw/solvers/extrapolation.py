@@ -26,7 +26,7 @@ def next_cost(
     *,
     sample_rows: bool,
 ) -> tuple[Any, Tensor, Tensor]:
-    """Return the cost (B, n, m) at which to linearize next, and (B,) bool twice: is it extrapolated, is it a longer step?
+    """Return the cost (B, n, m) at which to linearize next, and (B,) bool twice: extrapolated? A longer step?
 
     A longer step prolongs the last one (over-relaxation); Anderson's extrapolation is none. Items that are not
     extrapolated get `step_output`.

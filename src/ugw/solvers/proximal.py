@@ -80,7 +80,7 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, adds_product: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the reference plan q (B, n, m) of a proximal term KL(p | q): unit_plan, mixed with a⊗b where needed.
+    """Return the reference plan q (B, n, m), of mass 1, of a proximal term KL(p | q): unit_plan, or mixed with a⊗b.
 
     A proximal step keeps zeros, and entries close to zero take long to grow: where adds_product, (B,) in {0, 1}, is 1,
     the share `product_share` of q is a⊗b.

@@ -49,10 +49,7 @@ class Sinkhorn:
     method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
-        """Check the fields, which raises InputError for invalid ones; replace an old spelling of method, with a warning.
-
-        max_iter is limited to 2^53.
-        """
+        """Check the fields (InputError), limit max_iter to 2^53, replace an old spelling of method, with a warning."""
         if isinstance(self.method, str) and self.method == "stabilised":
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
