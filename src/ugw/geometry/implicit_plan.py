@@ -117,7 +117,7 @@ class ImplicitPlan(BatchRecord):
         return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + core_term
 
     def crop(self, n: int, m: int) -> ImplicitPlan:
-        """Return the first n rows and m columns of the plan, (B, n, m); all mass must be there, sums are not redone."""
+        """Return the first n rows and m columns, (B, n, m), of a plan that has no mass elsewhere (only padding)."""
         log = self.log_plan
         cropped = BilinearMatrix(log.row[:, :n], log.col[:, :m], log.core, log.left[:, :n], log.right[:, :m])
         row_sums, col_sums, right_product = self.row_sums[:, :n], self.col_sums[:, :m], self.right_product[:, :n]
@@ -155,23 +155,20 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), and keep it as a guess. gamma: (B, m), g/eps."""
+        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), and keep it as next guess. gamma: (B, m), g/eps."""
         left, right = self._core_factors
         self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
         return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), and keep it as a guess. phi: (B, n), f/eps."""
+        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), and keep it as next guess. phi: (B, n), f/eps."""
         left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
         self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)
         return (self._col_guess + self.log_kernel.col).to(phi.dtype)
 
     def _column_bias(self, gamma: Tensor) -> Tensor:
-        """Return log b_j + gamma_j + col_j, (B, m), the terms of log(plan) that depend only on j.
-
-        col_j: the part of −cost_ij / eps that depends only on j; gamma: (B, m), g/eps.
-        """
+        """Return log b_j + gamma_j + the part of −cost_ij / eps that depends only on j, (B, m). gamma: (B, m), g/eps."""
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:

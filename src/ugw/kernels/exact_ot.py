@@ -33,8 +33,7 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Return the dual potentials u (B, n), float64, of p1 = a in `optimal_plan`: u_i + v_j ≤ cost_ij for some v.
 
-    They are, up to one constant per item, the derivatives of the least cost with respect to a. cost: (B, n, m); a:
-    (B, n); b: (B, m).
+    They are, up to one constant per item, the derivatives of the least cost <cost, p> with respect to a.
     """
     multipliers = [_multipliers(*item)[0] for item in zip(*_to_numpy(cost, a, b), strict=True)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)

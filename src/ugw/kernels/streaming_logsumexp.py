@@ -69,10 +69,7 @@ def exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) ->
 
 
 def _augment(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Return matrices (B, n, r + 2), (B, r + 2, m) whose product is left_i · right_j + bias_j − shift_i, (B, n, m).
-
-    A bias of −inf is replaced by a quarter of the most negative number.
-    """
+    """Return matrices (B, n, r + 2), (B, r + 2, m) whose product is left_i · right_j + bias_j − shift_i, (B, n, m)."""
     lowest = torch.finfo(bias.dtype).min / 4  # not -inf: some matrix products pad with zeros, and -inf · 0 is NaN
     ones_n, ones_m = torch.ones_like(shift)[:, :, None], torch.ones_like(bias)[:, :, None]
     rows = torch.cat([left, ones_n, -shift[:, :, None]], dim=2)

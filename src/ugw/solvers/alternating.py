@@ -192,10 +192,10 @@ def advance(
 ) -> tuple[Iterate, loop.Report | None]:
     """Return the iterate after one step (plan, potentials, controls of the next step), and the report of the step.
 
-    An extrapolated step that raised the objective is undone: the plan is the one before. The report has status codes
-    and objective, change, residual (monitored: objective, relaxed objective, change, residual, mass), (B,) each; it is
-    None if `is_checked` is False, except in runs with proximal steps. n_rounds: rounds of `iterations_per_check`
-    Sinkhorn iterations, None to iterate to a tolerance.
+    An extrapolated step that raised the objective is undone: plan, objective and change are those before it. The report
+    has status codes and objective, change, residual (monitored: objective, relaxed objective, change, residual, mass),
+    (B,) each; it is None if `is_checked` is False, except in runs with proximal steps. n_rounds: rounds of
+    `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
@@ -290,7 +290,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled, up to a limit, for large inner residuals."""
+    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled (up to a limit) for large residuals."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier

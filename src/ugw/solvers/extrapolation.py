@@ -28,7 +28,7 @@ def next_cost(
 ) -> tuple[Any, Tensor, Tensor]:
     """Return the cost (B, n, m) at which to linearize next, and (B,) bool twice: extrapolated? A longer step?
 
-    A longer step prolongs the last one (over-relaxation); Anderson's extrapolation is none. Items that are not
+    A longer step prolongs the last one (over-relaxation); Anderson's extrapolation is not one. Items that are not
     extrapolated get `step_output`.
     step_input, step_output: local costs of the last step, which is not yet in the history; relative_change: (B,),
     change of the plan in the last step over its tolerance, 0 where nothing may be extrapolated; sample_rows: on a CPU

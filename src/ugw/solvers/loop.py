@@ -28,10 +28,7 @@ class StepObserver(Protocol):
     """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Return True to stop the run. numbers: objective, change, ... by name, of the n_running items, (n_running,).
-
-        They are fewer where items have become non-finite in this step.
-        """
+        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,) each, less non-finite items."""
         ...
 
 
@@ -83,7 +80,7 @@ class Outcome:
     def table(self) -> Tensor:
         """Return the numbers that every step reported, (B, steps, columns), NaN after the end of an item.
 
-        The columns are in the order of the step's report: objective, ..., as far as it has them.
+        The columns of all outer solvers are objective, relaxed objective, change, residual and mass.
         """
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted

@@ -232,10 +232,7 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
     def solve_linear(self, arguments: LinearRun) -> None:
-        """Solve linear problems by Sinkhorn; write f, g, plan (of mass 1), log_mass, residual to arrays of `arguments`.
-
-        f and g hold the initial potentials before.
-        """
+        """Solve linear problems by Sinkhorn from f and g; write f, g, plan (mass 1), log_mass, residual of `arguments`."""
         self._call(self.handle.ugw_solve_linear, arguments)
 
     def multiply(self, arguments: ProductRun) -> None:
@@ -368,10 +365,7 @@ def kernel_addresses(kernel: Any) -> ConicKernel:
 
 
 def rows_of_matrices(tensor: Tensor | None) -> Rows:
-    """Return address, item stride and row stride (in numbers) of matrices (B, n, stride), all 0 for None.
-
-    The item stride is 0 for one matrix (n, stride) that all items share.
-    """
+    """Return address, item stride (0 for one matrix) and row stride, in numbers, of (B, n, stride); null for None."""
     if tensor is None:
         return Rows(None, 0, 0)
     return Rows(tensor.data_ptr(), 0 if tensor.ndim == 2 else tensor.stride(0), tensor.stride(-2))
