@@ -168,7 +168,7 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return (self._col_guess + self.log_kernel.col).to(phi.dtype)
 
     def _column_bias(self, gamma: Tensor) -> Tensor:
-        """Return log b_j + gamma_j + the part of −cost_ij / eps that depends only on j, (B, m). gamma: (B, m), g/eps."""
+        """Return log b_j + gamma_j + the part of −cost_ij / eps that depends on j alone, (B, m). gamma: (B, m)."""
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:

@@ -168,7 +168,7 @@ class LowRankMetric:
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
     def scale(self, factor: Tensor | float) -> LowRankMetric:
-        """Return the metric with all distances multiplied by a factor ≥ 0, () or (B,), and `error` by the largest one."""
+        """Return the metric with all distances multiplied by a factor ≥ 0, () or (B,), `error` by the largest."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return replace(
             self, points=self.points * factor.sqrt()[..., None, None], error=self.error * float(factor.max())

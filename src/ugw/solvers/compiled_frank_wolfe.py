@@ -128,11 +128,11 @@ class CompiledSteps:
         return self._swap((len(rows), rows.shape[1], cols.shape[1]), orders)
 
     def swap_from_plans(self, plans: Tensor) -> tuple[Tensor, Tensor]:
-        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)) as the given ones, and objectives (B,)."""
+        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)) like `plans`, and objectives (B,)."""
         return self._swap(plans.shape, {"plan": plans.contiguous()})
 
     def _swap(self, shape: Sequence[int], starts: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)), and objectives; starts: see callers."""
+        """Return plans (B, n, m) improved by swaps, and objectives (B,); starts: plans, or weights and point orders."""
         outputs = {
             "new_plan": torch.empty(*shape, dtype=torch.float64),
             "numbers": torch.empty(6, shape[0], dtype=torch.float64),

@@ -95,7 +95,7 @@ class _CompiledRun:
     def __init__(
         self, problem: Any, options: StepOptions, max_iter: int, *, is_monitored: bool, n_threads: int | None = None
     ) -> None:
-        """Set the arguments of the library that do not depend on the start; n_threads: None for as many as torch uses."""
+        """Set the arguments that do not depend on the start of the run; n_threads: None for as many as torch uses."""
         self._problem, self._is_monitored, self._library = problem, is_monitored, native.load()
         self._batch, self._n, self._m = problem.batch, problem.x.n, problem.y.n
         self._inputs: Any = problem.compiled_inputs()
@@ -275,7 +275,7 @@ def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
 def config_tensor(
     names: tuple[str, ...], options: StepOptions, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> Tensor:
-    """Return `config_values`, thresholds and options in the order of `names`, as a float64 tensor, not to be changed."""
+    """Return thresholds and options of a run in the order of `names`, as a float64 tensor that must not be changed."""
     values = config_values(names, options, samples_rows=samples_rows, is_monitored=is_monitored, max_iter=max_iter)
     return torch.tensor(values, dtype=torch.float64)
 

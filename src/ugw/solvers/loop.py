@@ -28,7 +28,7 @@ class StepObserver(Protocol):
     """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,) each, less non-finite items."""
+        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,), less non-finite items."""
         ...
 
 

@@ -232,7 +232,7 @@ class Library:
             raise MemoryError("no memory for the work arrays of a compiled step")
 
     def solve_linear(self, arguments: LinearRun) -> None:
-        """Solve linear problems by Sinkhorn from f and g; write f, g, plan (mass 1), log_mass, residual of `arguments`."""
+        """Solve linear problems by Sinkhorn from f, g; write f, g, plan (mass 1), log_mass, residual of `arguments`."""
         self._call(self.handle.ugw_solve_linear, arguments)
 
     def multiply(self, arguments: ProductRun) -> None:
