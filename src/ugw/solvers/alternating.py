@@ -327,8 +327,8 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
     """Return the outcome of at most `max_iter` steps: final iterate, status (B,), n_iter (B,) and history.
 
-    Steps are compiled or made in torch on a CPU, and captured as CUDA graphs on a GPU. max_iter: one number for all
-    items, or (B,).
+    The history is empty unless the run is monitored. Steps are compiled or made in torch on a CPU, and captured as CUDA
+    graphs on a GPU. max_iter: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
     may_compile = is_plain and has_compiled_steps(settings.problem)

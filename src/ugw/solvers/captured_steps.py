@@ -54,7 +54,7 @@ def uses_triton(plan: Any) -> bool:
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Return `CaptureProperties`: can a step be captured, run without synchronizing; plan entries of a batch, an item."""
+    """Return whether a step can be captured and run without synchronizing, and the plan entries of batch and item."""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.has_stored_squares and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.

@@ -82,7 +82,7 @@ class CompiledConicStates:
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:
-    """Return eps, rho_a, rho_b, is_hard_a = is_hard_b = 0, and NaN for fields of UGW, such as alpha, (B,) each."""
+    """Return by name eps, rho_a, rho_b, is_hard_a = is_hard_b = 0, and NaN for fields of UGW like alpha, (B,) each."""
     unset = torch.full_like(problem.eps, torch.nan)
     names = ("penalty_a", "penalty_b", "penalty_total", "log_mass_a", "log_mass_b", "alpha", "collapsed_log_mass")
     hard = {"is_hard_a": torch.zeros_like(unset), "is_hard_b": torch.zeros_like(unset)}

@@ -126,7 +126,7 @@ class _CompiledRun:
         )
 
     def start_from_plan(self, unit_plan: Tensor, options: StepOptions) -> RunSettings:
-        """Prepare the run of a UGW problem from a plan (B, n, m) of mass 1 in the library; return its settings."""
+        """Set the arrays of a run of a UGW problem from a plan (B, n, m) of mass 1; return the settings of the run."""
         library, problem = self._library, self._problem
         given = problem_parameters(problem, self._inputs.mass_rule)
         parameters = pack_problem(given, problem.known_scale, library.parameter_fields)
@@ -144,7 +144,7 @@ class _CompiledRun:
         return settings
 
     def start_from_iterate(self, settings: RunSettings, iterate: Iterate) -> None:
-        """Copy settings and an iterate into the arrays of the library."""
+        """Set the arrays of the run to copies of settings and an iterate (plans, costs, potentials, numbers)."""
         library, history, previous = self._library, iterate.history, iterate.previous_state
         if isinstance(self._inputs, CompiledConicInputs):
             self._conic = CompiledConicStates(self._inputs, iterate.state, library)
@@ -201,7 +201,7 @@ class _CompiledRun:
                 is_running = int(Status.RUNNING) in self._status.tolist()
 
     def _advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
+        """Make at most `last_step` steps one by one and call the monitor after each; if it stops the run, set STOPPED."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -250,7 +250,8 @@ class _CompiledRun:
     def _states(self, plans: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Any, Any]:
         """Return the states of the last plan and, in monitored runs, of the plan before, which has no local cost.
 
-        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one.
+        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one
+        before.
         """
         names, width = self._library.plan_fields, len(self._library.plan_fields)
         after, before = self._numbers[:, :width], self._numbers[:, width : 2 * width]

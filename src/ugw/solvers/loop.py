@@ -51,7 +51,7 @@ class Outcome:
     def continued_by(self, second: Outcome) -> Outcome:
         """Return the joint outcome of this run and a second one that continued it: state of the second, steps of both.
 
-        Items with the status STOPPED in this run keep it.
+        Numbers of steps are added and traces joined. Items with the status STOPPED in this run keep it.
         """
         was_stopped = self.status == Status.STOPPED
         return replace(

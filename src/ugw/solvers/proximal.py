@@ -70,8 +70,8 @@ class ProximalSchedule:
         """Return the entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
 
         Lower is `factor` · entropy, at least last; higher is entropy / `factor`, at most largest. entropy: (B,), of the
-        last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
-        problem solved well enough?
+        last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear problem
+        solved well enough?
         """
         last, largest = bounds
         lower = torch.maximum(last, self.factor * entropy)
