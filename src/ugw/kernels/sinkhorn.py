@@ -289,7 +289,10 @@ class StabilizedKernel(LogKernel):
         return first, second
 
     def recenter(self, gamma: Tensor) -> StabilizedKernel:
-        """Return the kernel itself if gamma = g/eps (B, m) is near its center, otherwise a kernel centered at gamma."""
+        """Return the kernel itself if gamma = g/eps (B, m) is near its center, otherwise a kernel centered at gamma.
+
+        Near: for all items, no entry differs by more than a tenth of the log of the largest number of the dtype.
+        """
         limit = KERNEL_CONFIG.max_recentering_fraction * math.log(torch.finfo(gamma.dtype).max)
         is_near = (gamma - self.center).abs().amax() <= limit
         return self if is_near else StabilizedKernel.from_kernel(self, gamma)

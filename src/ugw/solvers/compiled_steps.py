@@ -201,7 +201,7 @@ class _CompiledRun:
                 is_running = int(Status.RUNNING) in self._status.tolist()
 
     def _advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` steps one by one and call the monitor after each; if it stops the run, set STOPPED."""
+        """Make at most `last_step` steps one by one and call the monitor after each; if it stops them, set STOPPED."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
