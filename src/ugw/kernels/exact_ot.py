@@ -77,8 +77,9 @@ class ProgramBatch:
     """
 
     def __init__(self, a: Tensor, b: Tensor, mass: Tensor | None) -> None:
-        """Set `layout`, `supports` and `masses` of B linear programs; `costs` and `vertices` are 0 until written.
+        """Set masses, indices of used points (`supports`) and array positions (`layout`) of B linear programs.
 
+        `costs` and `vertices`, the plans, are set to 0, to be written later.
         a: (B, n) and b: (B, m), weights; mass: (B,), that of the plans, None for any mass.
         """
         rows, cols = _to_numpy(a, b)
