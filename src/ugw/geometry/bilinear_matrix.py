@@ -26,7 +26,7 @@ class BilinearMatrix(BatchRecord):
 
     @property
     def shape(self) -> torch.Size:
-        """(B, n, m)."""
+        """The shape (B, n, m)."""
         return torch.Size((*self.row.shape, self.col.shape[1]))
 
     @property
@@ -45,13 +45,13 @@ class BilinearMatrix(BatchRecord):
         return BilinearMatrix(self.col, self.row, self.core.mT, self.right, self.left)
 
     def __add__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
-        """Return the sum with matrices of equal `left` and `right`, or with one number per item, (B, 1, 1)."""
+        """Return self + other, where other has equal `left` and `right`, or is one number per item, (B, 1, 1)."""
         if isinstance(other, BilinearMatrix):
             return replace(self, row=self.row + other.row, col=self.col + other.col, core=self.core + other.core)
         return replace(self, row=self.row + other[:, :, 0].double())
 
     def __sub__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
-        """Return the difference from matrices of equal `left` and `right`, or from one number per item, (B, 1, 1)."""
+        """Return self − other, where other has equal `left` and `right`, or is one number per item, (B, 1, 1)."""
         return self + -1.0 * other
 
     def __mul__(self, factor: Tensor | float) -> BilinearMatrix:
@@ -63,7 +63,10 @@ class BilinearMatrix(BatchRecord):
     __rmul__ = __mul__
 
     def core_factors(self) -> tuple[Tensor, Tensor]:
-        """Return L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ, where k = min(r, s) for a core (B, r, s)."""
+        """Return L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ: the entries without the terms row_i + col_j.
+
+        The wider one of left (B, n, r) and right (B, m, s) is multiplied by the core (B, r, s), so k = min(r, s).
+        """
         if self.core.shape[1] < self.core.shape[2]:
             right, left = self.mT.core_factors()
             return left, right

@@ -47,7 +47,7 @@ class PointDistances:
 
     @property
     def outermost_point(self) -> int:
-        """The index of the point farthest from the mean of all points."""
+        """The index of the point with the largest Euclidean distance to the mean of all points."""
         points = self.points.double()
         return int((points - points.mean(0)).norm(dim=1).argmax())
 
@@ -61,8 +61,8 @@ def compress_distances(distances: DistanceSource, *, first: int, tol: float, max
 
     Takes O(n·landmarks·r) time and O(n·r) memory. first: the index of the first landmark; each further one is the
     farthest from those before, so that a permuted space gets the same distances (ties go to the lowest index). The
-    `error` of the result is the largest one measured: on all pairs up to n = 2048, else on about 4 million pairs, or
-    on 64 rows where these are more. Raises InputError, with advice, where `max_rank` columns do not reach `tol`.
+    `error` of the result is the largest absolute one measured: on all pairs up to n = 2048, else on about 4 million
+    pairs, or on 64 rows where these are more. Raises InputError, with advice, if `max_rank` columns do not suffice.
 
     >>> line = PointDistances(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None], "euclidean")
     >>> compress_distances(line, first=0, tol=1e-9, max_rank=8).points.shape
@@ -106,7 +106,8 @@ class LandmarkScaling:
     def extend(self, columns: Tensor) -> Tensor:
         """Return the R eigenvectors extended to k further points (Nyström), (k, R), eq. (6.6).
 
-        They are −½ (columns − column_means) · vectors / values. columns: (k, m), distances of the points to the m
+        They are −½ (columns − column_means) · vectors / values, with the eigenpairs (m, R) and (R,) of the landmarks
+        and the landmarks' mean distances (m,) to each landmark. columns: (k, m), distances of the points to the m
         landmarks, in units of the largest distance.
         """
         # A constant added to a row has no effect: eigenvectors other than that of the mean sum to 0.
@@ -133,8 +134,9 @@ class LandmarkScaling:
     def fit_weights(self, rank: int) -> Tensor:
         """Return weights w (rank,) for which Σ_k w_k (u_ik − u_jk)² approximates the distances of the fit points i, j.
 
-        u: the first columns of `fit_vectors`. w minimizes the squared error among weights that have the sign of their
-        eigenvalue or are 0, unless the eigenvalues themselves have a smaller largest error: then they are returned.
+        Distances are in units of the largest one; u: the first `rank` eigenvectors at the fit points. w minimizes the
+        squared error among weights that have the sign of their eigenvalue or are 0, unless the eigenvalues themselves
+        have a smaller largest error: then the eigenvalues are returned.
         """
         left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal_equations)
         eigenvalues, active = self.values[:rank], torch.arange(rank, device=right.device)
@@ -164,7 +166,8 @@ class LandmarkScaling:
 def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`.
 
-    Landmarks are all points, or at most 1000 of more: `first`, then each time the farthest from those before.
+    Landmarks are all points, by increasing distance too, if there are at most 1000; else at most 1000 different ones:
+    `first`, then each time the farthest from those before.
     """
     all_points = torch.arange(distances.n, device=distances.device)
     begin = all_points[first : first + 1]
@@ -183,7 +186,8 @@ def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor
     """Return the eigenpairs of largest |eigenvalue|, at most `max_rank`, of the doubly centered landmark distances.
 
     The eigenvectors are extended to a sample, the fit points: the landmarks, (m,) indices, then other points at even
-    steps of `order`, (n,) indices of all points. Distances are divided by the largest one of the fit points.
+    steps of `order`, (n,) indices of all points. Distances are divided by the largest one of the fit points. Eigenpairs
+    that may be rounding errors are left out, but for one.
     """
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)
@@ -230,7 +234,10 @@ def _position_of_sufficient_rank(scaling: LandmarkScaling, ranks: list[int], tol
 
 
 def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, rank: int) -> LowRankMetric:
-    """Return the metric of all n points made of the first `rank` eigenpairs; coordinates of sign 1 come first."""
+    """Return the low-rank metric of all n points, in the unit of `distances`, from the first `rank` eigenpairs.
+
+    Columns with a fitted weight of 0 are left out; those of sign 1 come first. Its `error` is 0: not yet measured.
+    """
     weights = scaling.fit_weights(rank)
     order = weights.sign().argsort(descending=True, stable=True)
     order = order[weights[order] != 0] if bool((weights != 0).any()) else order[:1]
@@ -246,7 +253,8 @@ def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, r
 def _measure_error(distances: DistanceSource, metric: LowRankMetric, order: Tensor) -> float:
     """Return the largest |distance in `metric` − exact distance| from points at even steps of `order` to all points.
 
-    order: (n,) indices. With n ≤ 2048 all pairs are compared.
+    It is absolute, in the unit of `distances`. order: (n,) indices. With n ≤ 2048 all pairs are compared, else about 4
+    million, or those of 64 points where these are more.
     """
     n = distances.n
     n_rows = max(GEOMETRY_CONFIG.min_error_rows, UTILS_CONFIG.max_block_entries // n)

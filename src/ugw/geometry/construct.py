@@ -38,8 +38,9 @@ from .stack import stack_metrics
 def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
     """Return the metric with the distances between points (n, d) or (B, n, d), of the kind named by `metric`.
 
-    It is exact if `tol` is None, otherwise of rank at most `max_rank` with measured errors of at most `tol` times the
-    largest distance. Raises InputError for options that do not fit the metric, or if `max_rank` is too small.
+    It is exact if `tol` is None: a `LowRankMetric` for "sqeuclidean", else a `DenseMetric`. With `tol` it is a
+    `LowRankMetric` of at most `max_rank` columns with measured errors of at most `tol` times the largest distance.
+    Raises InputError for options that do not fit the metric, or if `max_rank` is too small.
     """
     check_metric(metric)
     if metric == "sqeuclidean":
@@ -72,7 +73,8 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
     """Return a low-rank metric whose distances differ from the given ones by at most `tol` times the largest one.
 
     All items of a batch get the same rank, at most `max_rank`; InputError if that is too small. A low-rank metric of
-    such a rank is returned unchanged. sizes: points of each batch item without padding, None for one space.
+    such a rank is returned unchanged, or InputError raised if its own `error` exceeds the limit. sizes: points of each
+    batch item without padding, None for one space.
     """
     tol, max_rank = _check_compression_options(tol, max_rank)
     if isinstance(metric, LowRankMetric):
@@ -97,7 +99,8 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
 def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
     """Return a low-rank approximation of one metric (n, n), with errors up to `tol` times the largest distance.
 
-    Its `error` is the error measured plus that of the given metric. Raises InputError if `max_rank` is too small.
+    Its `error` is the absolute one measured plus that of the given metric. Raises InputError if `max_rank` is too
+    small.
     """
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
     low_rank = compress_distances(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)
@@ -162,7 +165,7 @@ def as_features(features: Any, like: Tensor, n: int) -> Tensor:
 
 
 def as_item_indices(index: Any, n_items: int, device: torch.device) -> Tensor:
-    """Return the indices (k,), k ≥ 1, of batch items that integers (k,) or booleans (n_items,) select."""
+    """Return the indices (k,) of batch items that integers (k,) or booleans (n_items,) select; InputError if none."""
     chosen = as_index("index", index, n_items, device, allow_mask=True)
     if chosen.ndim == 0 or len(chosen) == 0:
         got = "none" if chosen.ndim else f"the number {int(chosen)}, expected a list of one"

@@ -59,6 +59,7 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
 def knn_edges(points: np.ndarray, k: int, metric: str = "euclidean") -> tuple[np.ndarray, np.ndarray]:
     """Return the edges (nk, 2) from each of n points (n, d) to its k < n nearest others, and their lengths (nk,).
 
+    An edge is (point, neighbor), k for each point in order; an edge of mutual neighbors occurs in both directions.
     metric: "euclidean", or another distance by its name in scikit-learn, which must be installed.
 
     >>> knn_edges(np.array([[0.0], [1.0], [3.0]]), 1)[1]
@@ -78,7 +79,10 @@ def knn_edges(points: np.ndarray, k: int, metric: str = "euclidean") -> tuple[np
 
 
 def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:
-    """Return shortest-path distances (n, n) along the edges of a mesh. vertices: (n, d), faces: (F, 3) indices."""
+    """Return shortest-path distances (n, n) along the edges, of Euclidean length, of a mesh.
+
+    vertices: (n, d), faces: (F, 3) indices. Raises InputError unless the edges connect all vertices.
+    """
     check_no_gradient("vertices of from_mesh", vertices)
     edges, lengths = mesh_edges(vertices.cpu().double().numpy(), faces)
     return torch.from_numpy(shortest_paths(len(vertices), edges, lengths, expected="one of all vertices")).to(vertices)
@@ -86,6 +90,8 @@ def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:
 
 def mesh_edges(vertices: np.ndarray, faces: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the edges (3F, 2) of a mesh and their lengths (3F,). vertices: (n, d), faces: (F, 3) indices.
+
+    The first sides of all faces come first, then the second and third ones; an edge of two faces occurs twice.
 
     >>> mesh_edges(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]), [[0, 1, 2]])[1]
     array([3., 5., 4.])
@@ -161,8 +167,8 @@ def check_connected(graph: scipy.sparse.csr_array, expected: str) -> None:
 def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of nodes, the edges (E, 2) and the lengths (E,) of a networkx graph.
 
-    Nodes are numbered in the order of the graph. edge_weight: attribute of the lengths; they are 1 if it is None, or if
-    it is "weight" and no edge has it.
+    Nodes are numbered in the order of the graph; an edge occurs once. edge_weight: attribute of the lengths; they are 1
+    if it is None, or if it is "weight" and no edge has it. InputError if only some edges have it.
     """
     if graph.is_directed():
         raise InputError(f"graph must be undirected, got a {type(graph).__name__}: call graph.to_undirected() first")
@@ -190,7 +196,8 @@ def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarra
 def _sparse_edges(graph: Any) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of nodes, the edges (E, 2) and the lengths (E,) of a sparse adjacency matrix.
 
-    Every stored entry is an edge, also a stored zero, as in scipy.sparse.csgraph.
+    Every stored entry is an edge, also a stored zero, so that every edge occurs in both directions. Raises InputError
+    unless the matrix is symmetric.
     """
     if graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
         raise InputError(f"adjacency must be square, (n, n), got {tuple(graph.shape)}")

@@ -35,7 +35,7 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def shape(self) -> torch.Size:
-        """(B, n, m)."""
+        """The shape (B, n, m)."""
         return self.log_plan.shape
 
     @property
@@ -65,7 +65,7 @@ class ImplicitPlan(BatchRecord):
         return self.log_plan.left.double().mT @ self.right_product.double()
 
     def __mul__(self, factor: Tensor) -> ImplicitPlan:
-        """Return the plan times one positive number per item, (B, 1, 1)."""
+        """Return the plan times one positive number per item, (B, 1, 1); its potentials f and g stay the same."""
         vector_factor = factor[:, :, 0].to(self.dtype)
         return replace(
             self,
@@ -76,7 +76,7 @@ class ImplicitPlan(BatchRecord):
         )
 
     def __truediv__(self, divisor: Tensor) -> ImplicitPlan:
-        """Return the plan divided by one positive number per item, (B, 1, 1)."""
+        """Return the plan divided by one positive number per item, (B, 1, 1); its potentials stay the same."""
         return self * (1.0 / divisor)
 
     @property
@@ -98,11 +98,14 @@ class ImplicitPlan(BatchRecord):
         return torch.where(self.log_plan.row[:, :, None] > lowest, sums, 0.0)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Return the entries (B, k, m) of the rows `index`, (k,)."""
+        """Return the plan's entries (B, k, m) in the rows `index`, (k,)."""
         return self.log_plan.rows(index).exp()
 
     def log_ratio(self, log_a: Tensor, log_b: Tensor) -> BilinearMatrix:
-        """Return log(plan / a⊗b), (B, n, m), with row_i or col_j set to 0 at weight 0. log_a: (B, n), log_b: (B, m)."""
+        """Return the matrices log(plan_ij / (a_i b_j)), (B, n, m), as factors. log_a: (B, n), log_b: (B, m).
+
+        Where a_i (or b_j) is 0, the term that depends on i (or j) alone is 0 instead of infinite.
+        """
         row = torch.where(log_a > -torch.inf, self.log_plan.row - log_a, 0.0)
         col = torch.where(log_b > -torch.inf, self.log_plan.col - log_b, 0.0)
         return replace(self.log_plan, row=row, col=col)
@@ -114,7 +117,7 @@ class ImplicitPlan(BatchRecord):
         return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + core_term
 
     def crop(self, n: int, m: int) -> ImplicitPlan:
-        """Return the plan (B, n, m) between the first n points and the first m points, without padding."""
+        """Return the first n rows and m columns, (B, n, m), of a plan that has no mass elsewhere (only padding)."""
         log = self.log_plan
         cropped = BilinearMatrix(log.row[:, :n], log.col[:, :m], log.core, log.left[:, :n], log.right[:, :m])
         row_sums, col_sums, right_product = self.row_sums[:, :n], self.col_sums[:, :m], self.right_product[:, :n]
@@ -140,7 +143,7 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
 
     @classmethod
     def from_cost(cls, cost: BilinearMatrix, log_a: Tensor, log_b: Tensor, eps: Tensor) -> StreamingKernel:
-        """Return the kernel exp(−cost / eps) of a cost (B, n, m). eps: (B,)."""
+        """Return the kernel exp(−cost / eps) of a cost (B, n, m). eps: (B,); log_a: (B, n), log_b: (B, m)."""
         return cls(cost * (-1.0 / eps.double())[:, None, None], log_a, log_b, eps)
 
     @cached_property
@@ -152,26 +155,27 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n). gamma: (B, m), g/eps."""
+        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), and keep it as next guess. gamma: (B, m), g/eps."""
         left, right = self._core_factors
         self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
         return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m). phi: (B, n), f/eps."""
+        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), and keep it as next guess. phi: (B, n), f/eps."""
         left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
         self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)
         return (self._col_guess + self.log_kernel.col).to(phi.dtype)
 
     def _column_bias(self, gamma: Tensor) -> Tensor:
-        """Return log b_j + gamma_j + col_j of `log_kernel`, (B, m), the terms of log(plan) that depend only on j."""
+        """Return log b_j + gamma_j + the part of −cost_ij / eps that depends on j alone, (B, m). gamma: (B, m)."""
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
         """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan divided by its mass, and log(mass), (B,).
 
-        phi: f/eps; gamma: (B, m), g/eps; damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
+        The plan before that division is a_i b_j exp(phi_i + gamma_j − cost_ij / eps). phi: f/eps; gamma: (B, m), g/eps;
+        damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
         """
         left, right = self._core_factors
         basis = self.log_kernel.right

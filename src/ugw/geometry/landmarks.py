@@ -22,8 +22,8 @@ def farthest_points(
     """Return indices (B, count) of points, each one the farthest from all points chosen before it in its batch item.
 
     column: maps indices (B,) to the distances (B, n) from these points, called once for each chosen point, in order;
-    first: (B,), the indices to begin with; candidates: (B, n) bool, the points that may be chosen, None for all. Ties
-    go to the lowest index. Where fewer than `count` points differ, indices repeat; with `stop_when_covered` fewer
+    first: (B,), the first index of each item; candidates: (B, n) bool, points that may be chosen after it, None for
+    all. Ties go to the lowest index. Where fewer than `count` points differ, indices repeat; `stop_when_covered`: fewer
     indices are returned instead, as soon as every candidate of every item coincides with a chosen point (this looks at
     the distances, so a GPU is synchronized at each point).
 

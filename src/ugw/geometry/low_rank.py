@@ -44,7 +44,7 @@ class LowRankMetric:
 
     @property
     def shape(self) -> torch.Size:
-        """(n, n) or (B, n, n)."""
+        """The shape (n, n), or (B, n, n) if each batch item has its own points."""
         return torch.Size((*self.points.shape[:-1], self.n))
 
     @property
@@ -81,7 +81,7 @@ class LowRankMetric:
         return (self.points.detach().square() * self.signs).sum(-1)
 
     def apply(self, v: Tensor) -> Tensor:
-        """Return the product D v, (..., n, k). v: (..., n, k)."""
+        """Return the product D v with the matrix D of distances, (..., n, k). v: (..., n, k)."""
         left, right = self.factors()
         return left @ (right.mT @ v)
 
@@ -108,7 +108,10 @@ class LowRankMetric:
         )
 
     def apply_squared_to_moments(self, moments: WeightMoments) -> Tensor:
-        """Return Σ_j D_ij² v_j, eq. (6.3), at the points i of this metric, (..., n), float64, from moments of v."""
+        """Return Σ_j D_ij² v_j at the points i of this metric, (..., n), float64: eq. (6.3).
+
+        moments: those of v, (..., n'), over the points j of any metric with the same signs; D_ij: distance of i and j.
+        """
         h, points, signs = self.squared_norms.double(), self.points.double(), self.signs.double()
         signed = signs * points
         linear = h[..., None] * moments.point_sum[..., None, :] + moments.norm_point_sum[..., None, :]
@@ -131,11 +134,11 @@ class LowRankMetric:
         return torch.cat([h, one, self.points], dim=-1), torch.cat([one, h, -2.0 * self.signs * self.points], dim=-1)
 
     def dense(self) -> Tensor:
-        """Return all entries, (n, n) or (B, n, n)."""
+        """Return the matrix of all distances, (n, n) or (B, n, n)."""
         return _signed_squared_distances(self.points, self.points, self.signs)
 
     def extremes(self) -> tuple[Tensor, Tensor]:
-        """Return the smallest and the largest entry, () or (B,) each, computed block by block."""
+        """Return the smallest and the largest distance, diagonal included, () or (B,) each, computed block by block."""
         rows_per_block = max(1, UTILS_CONFIG.max_block_entries // max(1, self.points[..., 0].numel()))
         lows, highs = [], []
         for rows in self.points.split(rows_per_block, dim=-2):
@@ -165,7 +168,7 @@ class LowRankMetric:
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
     def scale(self, factor: Tensor | float) -> LowRankMetric:
-        """Return the metric with all distances multiplied by a factor ≥ 0, () or (B,)."""
+        """Return the metric with all distances multiplied by a factor ≥ 0, () or (B,), `error` by the largest."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return replace(
             self, points=self.points * factor.sqrt()[..., None, None], error=self.error * float(factor.max())

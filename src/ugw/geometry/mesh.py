@@ -38,12 +38,12 @@ class Mesh:
         return np.bincount(self.faces.ravel(), np.repeat(area / 3, 3), minlength=len(self.vertices))
 
     def space(self, points: int | None = None) -> Space:
-        """Return the space of the vertices with shortest-path distances along edges and weights proportional to area.
+        """Return the space of the vertices with shortest-path distances along edges, weighted by area, with mass 1.
 
         points: the number of vertices to keep, None for all. They are chosen by farthest-point sampling, beginning
-        with the vertex farthest from the mean, and the weight of each is the area of the vertices nearest to it; only
-        distances to these points are computed. Paths along edges are a few percent longer than paths across faces on
-        a fine mesh.
+        with the vertex farthest from the mean, and the weight of each is the share of the area of the vertices nearest
+        to it; only distances to these points are computed. Paths along edges are a few percent longer than paths across
+        faces on a fine mesh.
         """
         n, weights = len(self.vertices), self.areas / self.areas.sum()
         vertices = np.asarray(self.vertices, dtype=np.float64)
@@ -71,7 +71,7 @@ def _sample_vertices(graph: scipy.sparse.csr_array, first: int, count: int) -> t
     paths: list[np.ndarray] = []
 
     def column(index: Tensor) -> Tensor:
-        """Return the path lengths (1, n) from a vertex, and keep them."""
+        """Return the path lengths (1, n) from the vertex `index`, (1,), to all, and append them to `paths`."""
         paths.append(scipy.sparse.csgraph.dijkstra(graph, indices=int(index)))
         return torch.from_numpy(paths[-1])[None]
 

@@ -35,7 +35,7 @@ class Metric(Protocol):
         """The device of the entries."""
 
     def apply(self, v: Tensor) -> Tensor:
-        """Return the product D v, (..., n, k). v: (..., n, k), or (..., B, n, k) if D has shape (B, n, n)."""
+        """Return the product D v with the matrix D, (..., n, k). v: (..., n, k), or (..., B, n, k) for D (B, n, n)."""
 
     def apply_squared(self, v: Tensor) -> Tensor:
         """Return the product (D∘D) v of the entrywise squared matrix, (..., n, k). v: (..., n, k)."""
@@ -83,7 +83,7 @@ class DenseMetric:
 
     @property
     def shape(self) -> torch.Size:
-        """(n, n) or (B, n, n)."""
+        """The shape (n, n), or (B, n, n) with one matrix per batch item."""
         return self.matrix.shape
 
     @property
@@ -107,7 +107,7 @@ class DenseMetric:
         return self.matrix.device
 
     def apply(self, v: Tensor) -> Tensor:
-        """Return the product D v, (..., n, k). v: (..., n, k)."""
+        """Return the product D v with the stored matrix D, (..., n, k). v: (..., n, k)."""
         # D is symmetric, so D v = (vᵀ D)ᵀ. In this form batch dimensions that D lacks fold into the rows
         # without a copy when k = 1, and Dx q Dy, two products with transposes between, comes out contiguous.
         return _multiply_rows(v.mT, self.matrix).mT

@@ -51,7 +51,7 @@ def point_distances(points: Tensor, metric: str) -> Tensor:
 
 
 def cross_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
-    """Return the distances (n, m) from points (n, d) to points (m, d), by the name of a metric, without gradients.
+    """Return the distances (n, m) from points (n, d) to points (m, d) that need no gradient, by the name of a metric.
 
     >>> cross_distances(torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0]]), "cityblock").flatten()
     tensor([1., 2.])

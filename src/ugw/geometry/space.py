@@ -73,8 +73,9 @@ class Space:
         are differentiable in the points; the others are computed on the CPU. Distances are stored, (n, n), except
         those of "sqeuclidean", which have rank d + 2. With `tol`, other distances are not stored either, but
         approximated with at most `max_rank` columns and with errors of at most `tol` times the largest distance, as by
-        `compressed`, or InputError is raised; `metric.error` is the largest error measured. Without `tol`, `max_rank`
-        has no effect. weights: (n,) or (B, n), 1/n each if None; features: (n, k) or (B, n, k), for `ugw.Fused`.
+        `compressed`, or InputError is raised; `metric.error` is the largest absolute error measured. Without `tol`,
+        `max_rank` has no effect. weights: (n,) or (B, n), 1/n each if None; features: (n, k) or (B, n, k), for
+        `ugw.Fused`.
 
         >>> Space.from_points([[0, 0], [3, 4]]).distances[0, 1].item()
         5.0
@@ -86,6 +87,8 @@ class Space:
     @classmethod
     def from_distances(cls, distances: Any, *, weights: Any = None, features: Any = None) -> Space:
         """Return the space of given distances (n, n) or (B, n, n), ≥ 0, symmetric with a zero diagonal up to rounding.
+
+        weights: (n,) or (B, n), 1/n each if None; features: (n, k) or (B, n, k), or None.
 
         >>> Space.from_distances([[0, 1], [1, 0]], weights=[0.25, 0.5])
         Space(n=2, mass=0.75, float64)
@@ -99,7 +102,7 @@ class Space:
     def from_matrix(cls, matrix: Any, *, weights: Any = None, features: Any = None) -> Space:
         """Return the space of any symmetric matrix (n, n) or (B, n, n) in place of distances: adjacency, heat kernel.
 
-        Entries may be negative and the diagonal may be anything.
+        Entries may be negative and the diagonal may be anything. Weights are 1/n each if None.
 
         >>> Space.from_matrix([[1.0, -0.5], [-0.5, 1.0]])
         Space(n=2, mass=1, float64)
@@ -117,7 +120,7 @@ class Space:
         `edge_weight=None`, or if no edge has the default attribute); of parallel edges the shortest counts. Or it is a
         symmetric scipy.sparse adjacency matrix: every stored entry is an edge, also a stored zero, as in
         scipy.sparse.csgraph. Device and dtype of the space are those of `weights`, else of `features`, if these are
-        arrays.
+        arrays. Weights are 1/n each if None.
 
         >>> import networkx
         >>> Space.from_graph(networkx.path_graph(4)).distances[0]
@@ -134,7 +137,7 @@ class Space:
         """Return the space of points (n, d) with shortest-path distances in the graph of their k nearest neighbors.
 
         Two points are joined by an edge of Euclidean length if either is among the k nearest of the other. The graph
-        must be connected. Not differentiable.
+        must be connected. Weights are 1/n each if None. Not differentiable.
 
         >>> Space.from_knn([[0, 0], [0, 3], [4, 3]], k=1).distances[0]
         array([0., 3., 7.])
@@ -160,8 +163,10 @@ class Space:
 
     @staticmethod
     def stack(spaces: Sequence[Space]) -> Space:
-        """Return one batch of spaces of any sizes, padded with points of weight zero and distance zero.
+        """Return one batch of spaces of any sizes, padded with points of weight zero.
 
+        These have distance zero to all points, or coincide with the first point if the distances of all spaces are of
+        low rank. Dtypes and devices must be equal; results are NumPy arrays if all spaces were made of arrays.
         All spaces or none must have features, of equal dimension; points are kept if all have them in the same R^d.
 
         >>> pair, triple = Space.from_points([[0], [1]]), Space.from_points([[0], [1], [5]])
@@ -189,7 +194,7 @@ class Space:
 
     @property
     def weights(self) -> Any:
-        """Weights of the points, (n,) or (B, n): a NumPy array if the space was made of arrays, else a tensor."""
+        """Weights, (n,) or (B, n), 0 in padding: a NumPy array if the space was made of arrays, else a tensor."""
         return self._to_user(self.weight_tensor)
 
     @property
@@ -236,7 +241,7 @@ class Space:
         return self.weight_tensor.device
 
     def __len__(self) -> int:
-        """Return the number of batch items."""
+        """Return the number of batch items; one space raises InputError."""
         if self.sizes is None:
             raise InputError("len() counts batch items, got one space, expected a batch; n counts points")
         return len(self.sizes)
@@ -246,7 +251,7 @@ class Space:
         return True
 
     def __getitem__(self, i: int) -> Space:
-        """Return batch item i without its padding."""
+        """Return batch item i, from the end if i < 0, as one space without its padding; InputError for one space."""
         if self.sizes is None:
             raise InputError(f"space[{describe_value(i)}] must index a batch, got one space, expected Space.stack(...)")
         i = operator.index(i)
@@ -256,7 +261,7 @@ class Space:
         return self._with_tensors(lambda tensor: tensor[i, :n], metric=self.metric.item(i, n), sizes=None)
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Space:
-        """Return the space with `change` applied to weights, features and points, and with other fields replaced."""
+        """Return the space with `change` applied to weights, features, points, and other `fields` (metric) replaced."""
         features, points = self.feature_tensor, self.point_tensor
         return replace(
             self,
@@ -303,8 +308,8 @@ class Space:
     def scaled(self, how: str = "max") -> Space:
         """Return the space with distances divided by s = max |D_ij| ("max") or s = aᵀ D a / m(a)² ("mean").
 
-        Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged. Only the
-        metric is scaled: `points` and `features` are not.
+        Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged; s < 0 raises
+        InputError. Only the metric is scaled: `points` and `features` are not.
 
         >>> Space.from_points([[0.0], [4.0]]).scaled("mean").distances[0, 1].item()
         2.0
@@ -337,8 +342,8 @@ class Space:
         R^3  151  926    —
         ===  ===  ===  ===
 
-        If `max_rank` is too small, an InputError names a sufficient rank or `tol`. `metric.error` is the largest error
-        measured, the one that `tol` limits: on all pairs up to n = 2048, else on 4 million pairs or more. Not
+        If `max_rank` is too small, an InputError names a sufficient rank or `tol`. `metric.error` is the largest
+        absolute error measured, which `tol` limits: on all pairs up to n = 2048, else on 4 million pairs or more. Not
         differentiable. Each item of a batch is compressed separately, and zero columns make their ranks equal.
 
         >>> import networkx
@@ -365,7 +370,9 @@ class Space:
         return self._with_tensors(Tensor.detach, metric=self.metric.detach())
 
     def __repr__(self) -> str:
-        """Return one line: number of points, mass, dtype, rank of the distances, dimensions of points and features."""
+        """Return one line: number of points, mass, dtype, and, where there are any, device other than the CPU, rank and
+        error of approximated distances, dimensions of points and features. A batch: items, largest n, range of masses.
+        """
         if self.sizes is None:
             parts = [f"n={self.n}", f"mass={float(self.mass):.4g}"]
         else:

@@ -22,7 +22,7 @@ def stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
     """Return one metric (B, n, n) of metrics (n_i, n_i), n_i ≤ n, padded to n points.
 
     It is a LowRankMetric if all of them are, and padded points then coincide with the first point; otherwise it is a
-    DenseMetric, and padded points have distance 0 to all points.
+    DenseMetric, and padded points have distance 0 to all points. `error` is the largest one of the metrics.
     """
     low_rank = [m for m in metrics if isinstance(m, LowRankMetric)]
     if len(low_rank) < len(metrics):

@@ -84,13 +84,14 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return factors (B, 3) of `extrapolate`, and (B,) bool each: is the item extrapolated, by over-relaxation?
+    """Return factors (B, 3), and (B,) bool twice: is the item extrapolated at all, and if so by over-relaxation?
 
-    Over-relaxation prolongs the last step; other extrapolations are Anderson's.
-    gram: (B, 5, 5), covariances of x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2, inputs x and residuals r of three steps;
-    relative_change: (B,), the last change of the plan in units of its tolerance, 0 where nothing may be extrapolated;
-    was_rejected: (B,) bool, was an over-relaxed step of this item rejected before? Then it is over-relaxed again only
-    if the residual itself grows.
+    The factors c0, c1, c2 give the next cost f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last input), see
+    `extrapolate`. Anderson's extrapolation has c2 = 0. Over-relaxation, which prolongs the last step, has c0 = c1 = 0
+    and a fixed c2. All are 0 where nothing is extrapolated. gram: (B, 5, 5), covariances of x1 − x0, x2 − x1, r1 − r0,
+    r2 − r1 and r2, inputs x and residuals r of three steps; relative_change: (B,), the last change of the plan in units
+    of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, was an over-relaxed step of this
+    item rejected before? Then it is over-relaxed again only if the residual itself grows.
     """
     may_extrapolate = relative_change > 0.0
     input_gram, residual_gram, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
@@ -132,7 +133,8 @@ def _mixing_coefficients(residual_gram: Tensor, side: Tensor) -> Tensor:
     """Return Anderson's coefficients c (B, 2), which minimize |e + E c| for residual differences E and the residual e.
 
     residual_gram: (B, 2, 2), EᵀE, the second column of E is the last difference; side: (B, 2), −Eᵀe. Where |c1| + |c2|
-    is too large, c1 = 0 and c2 is that of the last difference alone, bounded, and NaN unless it is positive.
+    is too large, c1 = 0 and c2 is that of the last difference alone, bounded, and NaN unless it is positive. Both are
+    rounded to multiples of `coefficient_grain`.
     """
     cross, damping = residual_gram[:, 0, 1], 1.0 + KERNEL_CONFIG.least_squares_damping
     first_square, last_square = residual_gram[:, 0, 0] * damping, residual_gram[:, 1, 1] * damping

@@ -31,7 +31,10 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant."""
+    """Return the dual potentials u (B, n), float64, of p1 = a in `optimal_plan`: u_i + v_j ≤ cost_ij for some v.
+
+    They are, up to one constant per item, the derivatives of the least cost <cost, p> with respect to a.
+    """
     multipliers = [_multipliers(*item)[0] for item in zip(*_to_numpy(cost, a, b), strict=True)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 
@@ -74,7 +77,11 @@ class ProgramBatch:
     """
 
     def __init__(self, a: Tensor, b: Tensor, mass: Tensor | None) -> None:
-        """Store B linear programs with weights a (B, n), b (B, m) and mass (B,), None for any mass; all costs are 0."""
+        """Set masses, indices of used points (`supports`) and array positions (`layout`) of B linear programs.
+
+        `costs` and `vertices`, the plans, are set to 0, to be written later.
+        a: (B, n) and b: (B, m), weights; mass: (B,), that of the plans, None for any mass.
+        """
         rows, cols = _to_numpy(a, b)
         masses = None if mass is None else _to_numpy(mass)[0]
         if masses is not None:
@@ -105,7 +112,7 @@ class ProgramBatch:
         ]
 
     def solve(self, items: Sequence[int]) -> None:
-        """Solve the linear programs with the indices `items` for the present `costs`; write the plans to `vertices`."""
+        """Solve the linear programs `items` (indices) for the present `costs`; write plans of mass 1 to `vertices`."""
         for item in items:
             a, b, cost, vertex = self._programs[item]
             vertex[:] = _network_simplex(a, b, cost)
@@ -142,7 +149,7 @@ def clip_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
     """Return the plan (B, n, m) plus a product of the unused weights a − p1 and b − p2 that has the mass `missing`.
 
-    plan: (B, n, m) with p1 ≤ a and p2 ≤ b; a: (B, n); b: (B, m); missing: (B,).
+    plan: (B, n, m) with p1 ≤ a and p2 ≤ b; a: (B, n); b: (B, m); missing: (B,), a negative one counts as 0.
     """
     tiny = torch.finfo(plan.dtype).tiny
     unused_a, unused_b = (a - plan.sum(2)).clamp(min=0.0), (b - plan.sum(1)).clamp(min=0.0)
@@ -158,7 +165,9 @@ def _to_numpy(*tensors: Tensor) -> list[np.ndarray]:
 def _add_dummy_costs(costs: np.ndarray, masses: np.ndarray | None) -> np.ndarray:
     """Return the costs (B, n + 1, m + 1) of transport problems with a dummy point on each side for the unmatched mass.
 
-    costs: (B, n, m); masses: (B,), of the plans between the given points, or None for any.
+    With `masses`, (B,), of the plans between the given points, the smallest cost becomes 0 by a shift, and the pair of
+    dummy points costs twice the largest (1 if that is 0); other entries at dummy points are 0. None for any mass: the
+    costs, (B, n, m), are kept and all entries at dummy points are 0.
     """
     batch, n, m = costs.shape
     extended = np.zeros((batch, n + 1, m + 1))
@@ -175,7 +184,8 @@ def _add_dummy_costs(costs: np.ndarray, masses: np.ndarray | None) -> np.ndarray
 def _add_dummy_weights(rows: np.ndarray, cols: np.ndarray, masses: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the weights (B, n + 1) and (B, m + 1) of balanced problems with a dummy point on each side.
 
-    rows: (B, n) and cols: (B, m), weights; masses: (B,), of the plans between the given points, or None for any.
+    The dummy point, last, has the mass of the other side less `masses`, (B,), the mass of the plans between the given
+    points; None for any: nothing is subtracted. rows: (B, n) and cols: (B, m), weights.
     """
     unmatched_a, unmatched_b = _total(rows), _total(cols)
     if masses is not None:
@@ -195,9 +205,10 @@ def _total(weights: np.ndarray) -> np.ndarray:
 def _optimal_plans(costs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     """Return an optimal plan (B, n, m) of each balanced transport problem; costs: (B, n, m), rows (B, n), cols (B, m).
 
-    Costs and masses are scaled to the order of 1, because POT's tolerances are absolute. Costs are rounded so that
-    ties, as of pairs that match each other, are exact and the last bit does not choose between vertices. Costs at
-    points of weight 0, such as padding, count neither for the scale nor for the choice of a vertex.
+    Plans have the row sums `rows`. Costs and masses are scaled to the order of 1, because POT's tolerances are
+    absolute. Costs are rounded so that ties, as of pairs that match each other, are exact and the last bit does not
+    choose between vertices. Costs at points of weight 0, such as padding, count neither for the scale nor for the
+    choice of a vertex.
     """
     is_row, is_col = rows > 0, cols > 0
     used = np.where(is_row[:, :, None] & is_col[:, None, :], costs, 0.0)
@@ -232,7 +243,7 @@ def _outer_index(row: slice | np.ndarray, col: slice | np.ndarray) -> tuple[np.n
 
 
 def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Return an optimal plan (n, m) of one balanced transport problem. a: (n,), b: (m,), positive; cost: (n, m)."""
+    """Return an optimal plan (n, m) with row sums a, (n,), and column sums b, (m,), all positive. cost: (n, m)."""
     limit = KERNEL_CONFIG.max_simplex_pivots
     if cost.size < KERNEL_CONFIG.min_interruptible_entries:
         # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
@@ -253,7 +264,7 @@ def _compiled_simplex() -> Callable[..., Any]:
 
 
 def _multipliers(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dual potentials u (n,), v (m,) of one balanced transport problem, with <a, u> = <b, v>.
+    """Return the dual potentials u (n,), v (m,) of one balanced transport problem, by POT: u_i + v_j ≤ cost_ij.
 
     cost: (n, m); a: (n,) and b: (m,), zeros included. Costs and masses are scaled and rounded as by `_optimal_plans`.
     """

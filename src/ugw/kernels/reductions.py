@@ -22,7 +22,7 @@ def l1_distance(u: Tensor, v: Tensor) -> Tensor:
 
 
 def neg_entropy(p: Tensor) -> Tensor:
-    """Return the negative entropy Σ p log p of each item, with 0 log 0 = 0. p: (B, n, m). Returns (B,), float64."""
+    """Return the negative entropy Σ p log p (natural) of each item, (B,), float64, 0 log 0 = 0. p: (B, n, m)."""
     # Where p is 0, the logarithm may be anything finite.
     return dot(p.clamp(min=torch.finfo(p.dtype).tiny).log_(), p)
 
@@ -43,9 +43,10 @@ def quantile_indices(weights: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def sample_rows(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
-    """Return equal weights (B, count) and `count` rows of each cost, (B, count, m), at even quantiles of the weights a.
+    """Return weights 1/count, (B, count), and `count` rows of each cost, (B, count, m), at even quantiles of weights a.
 
-    a: (B, n), weights of the rows; costs: (B, n, m) each. Padding and points of weight 0 do not change the selection.
+    Rows are in increasing order and repeat where one has much weight. a: (B, n), weights of the rows; costs: (B, n, m)
+    each. Padding and points of weight 0 do not change the selection.
     """
     batch, n = a.shape
     index = quantile_indices(a, even_quantiles(count, a.device))

@@ -61,12 +61,12 @@ class GibbsKernel(Protocol):
 
     @property
     def log_a(self) -> Tensor:
-        """Logarithms of the weights of the rows, (B, n)."""
+        """Natural logarithms of the weights of the rows, (B, n), −inf at weight 0."""
         ...
 
     @property
     def log_b(self) -> Tensor:
-        """Logarithms of the weights of the columns, (B, m)."""
+        """Natural logarithms of the weights of the columns, (B, m), −inf at weight 0."""
         ...
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
@@ -80,10 +80,11 @@ class GibbsKernel(Protocol):
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), eqs. (4.1) and (4.3).
 
-        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi and gamma.
-        Each iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and
-        adds t to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1)
-        each, 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow give NaN.
+        Returns the `IterationResult`: gamma, the last changes (of phi, of gamma), the marginals of the plan at mass 1,
+        and gamma's last and second to last change. Each iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma
+        = −dampings[1] · col_logsumexp(phi), and adds t to phi and −t to gamma, t = translation_share · log(mass after
+        phi / mass after gamma). dampings: (B, 1) each, 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 +
+        eps/rho2). Sums that underflow give NaN.
         """
         ...
 
@@ -116,8 +117,9 @@ class LogDomainIterations:
     ) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), in the log domain: no underflow.
 
-        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi = f/eps and
-        gamma. dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        Returns the `IterationResult`: gamma, the last changes (of phi = f/eps, of gamma), the marginals of the plan at
+        mass 1, and gamma's last and second to last change. dampings: (B, 1), 1/(1 + eps/rho) of both sides;
+        translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
@@ -246,10 +248,10 @@ class StabilizedKernel(LogKernel):
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), with the stored matrix K.
 
-        Returns the `IterationResult`: the last gamma, marginals of the plan, and the last changes of phi = f/eps and
-        gamma. dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). The
-        iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose marginals
-        are then u·(K v) and v·(Kᵀ u).
+        Returns the `IterationResult`: gamma, the last changes (of phi = f/eps, of gamma), the marginals of the plan at
+        mass 1, and gamma's last and second to last change. Sums that underflow give NaN. dampings: (B, 1), 1/(1 +
+        eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). The iterates are x = phi − alpha and
+        y = gamma − beta: their exponentials u, v scale K to the plan, with marginals u·(K v) and v·(Kᵀ u).
         """
         minus = -dampings[0], -dampings[1]
         base_a = torch.addcmul(self.alpha, minus[0], self.offset_a).neg_()
@@ -279,14 +281,18 @@ class StabilizedKernel(LogKernel):
     def side_vectors(self) -> tuple[Tensor, Tensor]:
         """The vectors of rows and of columns, (B, 4, n) and (B, 4, m), as Triton backends read them.
 
-        Along dimension 1: alpha, offset_a, log_a (or beta, offset_b, log_b), and 1 at points of weight 0, else 0.
+        Along dimension 1: alpha, alpha + log_a (0 where infinite), log_a, and 1 at points of weight 0, else 0; for
+        columns beta, beta + log_b, log_b. The stored matrix is exp(log a ⊕ log b − cost/eps + alpha ⊕ beta).
         """
         sides = (self.alpha, self.offset_a, self.log_a), (self.beta, self.offset_b, self.log_b)
         first, second = (torch.stack([*side, (side[2] == -math.inf).to(side[2].dtype)], dim=1) for side in sides)
         return first, second
 
     def recenter(self, gamma: Tensor) -> StabilizedKernel:
-        """Return the kernel itself if gamma = g/eps (B, m) is near its center, otherwise a kernel centered at gamma."""
+        """Return the kernel itself if gamma = g/eps (B, m) is near its center, otherwise a kernel centered at gamma.
+
+        Near: for all items, no entry differs by more than a tenth of the log of the largest number of the dtype.
+        """
         limit = KERNEL_CONFIG.max_recentering_fraction * math.log(torch.finfo(gamma.dtype).max)
         is_near = (gamma - self.center).abs().amax() <= limit
         return self if is_near else StabilizedKernel.from_kernel(self, gamma)
@@ -327,7 +333,7 @@ def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
 
 
 def _log_sums(sums: Tensor, padding: Tensor | None, scaling: Tensor | None) -> Tensor:
-    """Return the logarithms (B, n) of the sums K·scaling, (B, n), 0 at points of weight 0.
+    """Return the natural logarithms (B, n) of the given `sums` K·scaling, (B, n), and 0 at points of weight 0.
 
     padding: (B, n), 1 at points of weight 0, or None if there are none; scaling: (B, m), or None for no check. Checked
     sums give NaN where they are so small that entries of K lost to underflow could matter.

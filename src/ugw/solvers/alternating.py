@@ -94,7 +94,7 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def final_state(self, problem: Problem, init: Any) -> tuple[Any, Tensor]:
-        """Return the final plan with its mass and objective terms (the problem's state), and the number of steps (B,).
+        """Return the state of the final plan (plan of mass 1, log mass, objective terms), and the number of steps (B,).
 
         The run starts from the plan `init` (B, n, m) of any mass, keeps no history and shows no progress.
         """
@@ -170,6 +170,7 @@ DEFAULT_SOLVER = AlternateMin().with_defaults()
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
     """Return the new plan with its cost, mass and divergences (state), and the solution of the step's linear problem.
 
+    The solution has the plan of mass 1, its log mass before it is set to the optimal one, f, g and the residual.
     n_rounds: number of rounds of `iterations_per_check` Sinkhorn iterations, made without synchronizing; None to
     iterate to a tolerance.
     """
@@ -191,8 +192,9 @@ def advance(
 ) -> tuple[Iterate, loop.Report | None]:
     """Return the iterate after one step (plan, potentials, controls of the next step), and the report of the step.
 
-    The report has status codes, objective, change, residual and, in monitored runs, relaxed objective and mass, (B,)
-    each; it is None if `is_checked` is False, except in runs with proximal steps. n_rounds: rounds of
+    An extrapolated step that raised the objective is undone: plan, objective and change are those before it. The report
+    has status codes and objective, change, residual (monitored: objective, relaxed objective, change, residual, mass),
+    (B,) each; it is None if `is_checked` is False, except in runs with proximal steps. n_rounds: rounds of
     `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
@@ -235,7 +237,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return how many rounds of Sinkhorn iterations the next step needs, (B,), 0 for the usual number."""
+    """Return how many rounds of `iterations_per_check` iterations the next step needs, (B,), 0 for the usual number."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier
@@ -248,6 +250,7 @@ def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
 def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tensor]:
     """Return the tolerance (B,) of the next inner solve, and the factor (B,) for its maximum number of iterations.
 
+    The tolerance bounds the residual, the share of the plan's mass that the last inner iteration moved.
     A change of 0 marks a plan that may be a solution, whose linear problem is to be solved well.
     """
     config, multiplier = SOLVER_CONFIG, iterate.controls.iteration_multiplier
@@ -258,8 +261,9 @@ def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tens
 
 
 def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, residual: Tensor) -> Controls:
-    """Return the `Controls` of the next step without extrapolation: eps, entropy, number of inner iterations.
+    """Return the `Controls` of the next step without extrapolation: eps, entropy, factor for inner iterations.
 
+    Its cost is None, adds_product 0, and is_extrapolated that of the last step, to be replaced.
     change: (B,), relative L1 change of the plan in the last step; residual: (B,), of its inner solve.
     """
     problem, options, controls = settings.problem, settings.options, iterate.controls
@@ -286,7 +290,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled where only the inner residual is large."""
+    """Return the factor (B,) of the inner `max_iter`: `multiplier`, doubled (up to a limit) for large residuals."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
@@ -323,8 +327,8 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
     """Return the outcome of at most `max_iter` steps: final iterate, status (B,), n_iter (B,) and history.
 
-    Steps are compiled or made in torch on a CPU, and captured as CUDA graphs on a GPU. max_iter: one number for all
-    items, or (B,).
+    The history is empty unless the run is monitored. Steps are compiled or made in torch on a CPU, and captured as CUDA
+    graphs on a GPU. max_iter: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
     may_compile = is_plain and has_compiled_steps(settings.problem)
@@ -347,7 +351,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int | Tensor, mo
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output of a run: final plan, potentials, terms of the objective, status and history.
+    """Return the output of a run: final plan with its mass, potentials, terms of the objective, status and history.
 
     An item that reached `max_iter` gets the status PRECISION if rounding alone may change its plan by more than
     `max_trusted_noise`. An item that alternates between two plans gets the better one.
@@ -387,7 +391,7 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
 
 
 def _better_of_two(settings: RunSettings, iterate: Iterate, alternates: Tensor) -> Iterate:
-    """Return `iterate`, one step further where `alternates`, (B,) bool, and the next plan has the lower objective."""
+    """Return `iterate`, but one step further where `alternates`, (B,) bool, is true and that lowers the objective."""
     other = advance(settings, iterate)[0]
     totals = (settings.problem.objective(i.state).total for i in (other, iterate))
     return where(alternates & torch.lt(*totals), other, iterate)

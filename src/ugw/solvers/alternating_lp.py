@@ -80,7 +80,10 @@ class _LiftIterate(BatchRecord):
 
     @classmethod
     def initial(cls, problem: PartialCGW, init: Tensor) -> _LiftIterate:
-        """Return the iterate before the first step: both lifts are P = p a/p1, Q = p b/p2, p = `init`, (B, n, m)."""
+        """Return the iterate before the first step: both lifts are P = p a/p1, Q = p b/p2, p = `init`, (B, n, m).
+
+        Weights a, b are in units of the larger mass. Both overlaps are that of this lift; change and residual are 1.
+        """
         plans = (init / init.amax(dim=(1, 2), keepdim=True)).double().cpu().numpy()
         lifts, overlaps = np.zeros((len(plans), 4, *plans.shape[1:])), np.zeros(len(plans))
         for index, plan in enumerate(plans):
@@ -118,9 +121,10 @@ def _write_entries(
 
 
 def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.Report]:
-    """Return the last two lifts (P, Q) after one step of every item, and its report: status and (B,) numbers.
+    """Return the iterate (last two lifts, overlap) after one step of every item, and its report: status and numbers.
 
-    The numbers are objective, relaxed objective, change, residual (relative gap) and mass.
+    The numbers, (B,) each, are the objective at the overlap of the new lift, the relaxed one at the largest overlap of
+    two lifts so far, L1 change relative to m(a) + m(b), relative gap as residual, and mass of the plan.
     """
     problem = context.problem
     lifts = iterate.lifts.cpu().numpy().copy()
@@ -148,8 +152,10 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 
 
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
-    """Return the next lift (P, Q) of one item, its overlap with itself, L1 change, gap, and whether it has converged.
+    """Return one step of one item: the next lift (P, Q), its overlap with itself, and how the step went.
 
+    That is the largest overlap of two lifts found, the L1 change relative to m(a) + m(b), the relative gap by which the
+    largest overlap with `lift` exceeds `overlap`, and whether the item has converged.
     A linear program finds the lift (P, Q) of largest overlap with `lift`. The best lift tried on the segment from
     `lift` to it is the new one, unless one is better on the line that continues from `previous`, the lift before
     `lift`, through the new one; that line shortens zigzags.
@@ -225,6 +231,7 @@ def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
     """Return the output for the last iterate of a run: plan, lift (P, Q), terms of CGW, status and history.
 
     The plan has as entry ij the part of the overlap that pair ij has, scaled to mass max(m(a), m(b)) · sqrt(overlap).
+    The previous plan is the same one, potentials are None and marginal errors 0.
     """
     iterate = outcome.state
     matrices = iterate.lifts[:, :3].cpu().numpy().copy()  # the third one is overwritten with the local overlap

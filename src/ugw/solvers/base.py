@@ -31,7 +31,7 @@ class Solver(ABC):
     may_omit_tol: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check the fields, which raises InputError for invalid ones; limit max_iter to a number exact in float64."""
+        """Check the fields, which raises InputError for invalid ones; limit max_iter to 2^53."""
         name = type(self).__name__
         if self.tol is not None or not self.may_omit_tol:
             object.__setattr__(self, "tol", check_tolerance(f"{name} tol", self.tol))  # the record is frozen

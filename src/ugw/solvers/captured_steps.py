@@ -47,14 +47,14 @@ def iterate_on_cuda(
 
 
 def uses_triton(plan: Any) -> bool:
-    """Return whether sums over the entries of `plan`, stored or implicit, (B, n, m), are computed by Triton."""
+    """Return whether Triton, not torch, computes sums over the entries of `plan`, stored or implicit, (B, n, m)."""
     if isinstance(plan, Tensor):
         return select_backend("dot", plan, plan).module.startswith("triton.")
     return select_backend("streaming_logsumexp", plan.log_plan.left).module.startswith("triton.")
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Return `CaptureProperties`: can a step be captured, can it run without synchronizing, and its plans' entries."""
+    """Return whether a step can be captured and run without synchronizing, and the plan entries of batch and item."""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.has_stored_squares and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.

@@ -56,7 +56,7 @@ class CompiledConicStates:
         *,
         with_previous: bool,
     ) -> tuple[Any, Any]:
-        """Return the `LiftedState` of the plan after the last step, and one of the plan before, only kept for its plan.
+        """Return the `LiftedState` of the plan after the last step, and that of the plan before, without local cost.
 
         last: unit plan and local cost before the last step, plan, local_cost: after it, (B, n, m) each; log_masses:
         (B,) each, after the last step and before it; with_previous: if False, the second state is None.
@@ -82,7 +82,7 @@ class CompiledConicStates:
 
 
 def conic_parameters(problem: Any) -> dict[str, Tensor]:
-    """Return eps, rho_a, rho_b, is_hard_a = is_hard_b = 0, and NaN for fields of UGW, such as alpha, (B,) each."""
+    """Return by name eps, rho_a, rho_b, is_hard_a = is_hard_b = 0, and NaN for fields of UGW like alpha, (B,) each."""
     unset = torch.full_like(problem.eps, torch.nan)
     names = ("penalty_a", "penalty_b", "penalty_total", "log_mass_a", "log_mass_b", "alpha", "collapsed_log_mass")
     hard = {"is_hard_a": torch.zeros_like(unset), "is_hard_b": torch.zeros_like(unset)}

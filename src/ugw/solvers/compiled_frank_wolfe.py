@@ -23,7 +23,7 @@ from ..results.records import Status
 
 
 def has_compiled_steps(problem: Any) -> bool:
-    """Return whether the compiled steps can be used: a small stored problem, float64, on a CPU, with the loss t²."""
+    """Return whether compiled steps are built and fit: a small stored problem, float64, on a CPU, with the loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
@@ -84,7 +84,10 @@ class CompiledSteps:
         return taken
 
     def advance(self, state: PartialPlanState) -> Step:
-        """Return the states after one Frank–Wolfe step, and their L1 changes, relative gaps, objectives and status."""
+        """Return the states after one Frank–Wolfe step, and L1 change, relative gap before it, objective, status codes.
+
+        Plans and L1 changes are in units of sqrt(m(a) m(b)), objectives in those of the problem; (B,) each.
+        """
         batch, n, m = state.unit_plan.shape
         inputs = {
             "plan": state.unit_plan.contiguous(),
@@ -115,20 +118,21 @@ class CompiledSteps:
         return Step(new, change, gap, objective, outputs["status"])
 
     def swap_from_vertices(self, rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
-        """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and objectives (B,).
+        """Return plans (B, n, m), made by the north-west corner rule and improved by swaps, and their objectives (B,).
 
-        rows: (B, n), cols: (B, m), the orders of the points.
+        Plans are in units of sqrt(m(a) m(b)), objectives in those of the problem. rows: (B, n), cols: (B, m), indices
+        of the points in the order of the rule.
         """
         a, b = self._weights
         orders = {"row_orders": rows.contiguous(), "col_orders": cols.contiguous(), "a": a, "b": b}
         return self._swap((len(rows), rows.shape[1], cols.shape[1]), orders)
 
     def swap_from_plans(self, plans: Tensor) -> tuple[Tensor, Tensor]:
-        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)), as the given ones, and objectives."""
+        """Return plans (B, n, m) improved by swaps, in units of sqrt(m(a) m(b)) like `plans`, and objectives (B,)."""
         return self._swap(plans.shape, {"plan": plans.contiguous()})
 
     def _swap(self, shape: Sequence[int], starts: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return plans of shape (B, n, m) improved by swaps, and objectives (B,); starts: plans or orders of points."""
+        """Return plans (B, n, m) improved by swaps, and objectives (B,); starts: plans, or weights and point orders."""
         outputs = {
             "new_plan": torch.empty(*shape, dtype=torch.float64),
             "numbers": torch.empty(6, shape[0], dtype=torch.float64),
@@ -139,7 +143,7 @@ class CompiledSteps:
         return outputs["new_plan"], outputs["numbers"][5]
 
     def _arguments(self, n: int, m: int, tensors: dict[str, Tensor]) -> native.FrankWolfeRun:
-        """Return the C++ record of arguments for plans (B, n, m); tensors: those of this call, by field."""
+        """Return the C++ record of arguments for WRITE_COSTS with plans (B, n, m); tensors: of this call, by field."""
         tensors = {**self._arrays, **tensors, "items": self.items}
         return native.FrankWolfeRun(
             batch=len(self.items),

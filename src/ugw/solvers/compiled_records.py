@@ -26,7 +26,11 @@ _RESULTS = (
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the parameters (B,) of a problem (rhos, eps, log masses) for the C++ library, by name."""
+    """Return the parameters (B,) of a UGW problem for the C++ library, by name.
+
+    They are eps, rhos, penalties, log m(a), log m(b), is_hard_a and is_hard_b (1 or 0), alpha (0 without a linear cost)
+    and the log mass below which a plan has collapsed. mass_rule: of the optimal mass.
+    """
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
         "eps": eps,
@@ -84,7 +88,9 @@ def unpack_settings(
 
 
 def pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
-    """Return the scalars of an iterate, of its plans and controls, as the C++ records `IterateNumbers`, (B, fields)."""
+    """Return the scalars of an iterate as the C++ records `IterateNumbers`, (B, fields): of its last plan, the plan
+    before (without one, again those of the last), then of the last step and the controls of the next.
+    """
     numbers_of = _plan_numbers if hasattr(iterate.state, "kls") else conic_plan_numbers
     plan = numbers_of(iterate.state)
     previous = plan if iterate.previous_state is None else numbers_of(iterate.previous_state)
@@ -103,7 +109,7 @@ def pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return mass, distortion and divergences of a `PlanState`, (B,) each, by field of the C++ record `PlanNumbers`."""
+    """Return log masses, distortion, divergences, linear cost, is_collapsed (0 or 1) of a `PlanState`, (B,) each."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
@@ -112,9 +118,10 @@ def _plan_numbers(state: Any) -> dict[str, Tensor]:
 def plan_state(
     unit_plan: Tensor, local_cost: Tensor | None, numbers: Tensor, min_log_mass: Tensor, names: tuple[str, ...]
 ) -> PlanState:
-    """Return the `PlanState` of a unit plan and its local cost, (B, n, m) each, None if it is only kept for its plan.
+    """Return the `PlanState` of a plan of mass 1 and its local cost, (B, n, m) each.
 
-    numbers: (B, fields), the C++ records `PlanNumbers` with the fields `names`; min_log_mass: (B,), as in `PlanState`.
+    local_cost: None if the state is only kept for its plan; numbers: (B, fields), the C++ records `PlanNumbers` with
+    the fields `names`; min_log_mass: (B,), as in `PlanState`.
     """
     columns = dict(zip(names, numbers.unbind(1), strict=True))
     first = names.index("kl_a")  # followed by kl_b and kl_plan
@@ -136,9 +143,10 @@ def unpack_iterate(
 ) -> Iterate:
     """Return the iterate with the given states of the last two plans.
 
-    potentials: (B, n) and (B, m); numbers: (B,) each, by field of the C++ record `IterateNumbers`; outputs, inputs: the
-    last three local costs, and costs at which steps are linearized, (B, n, m) each, those of the last step first and
-    of the step before last; inputs: None if nothing is extrapolated.
+    states: of the last plan and the one before; potentials: (B, n) and (B, m); numbers: (B,) each, by field of the C++
+    record `IterateNumbers`; outputs: local costs (B, n, m) of the last plan, the one two steps before it, and the one
+    one step before; inputs: the cost at which the next step is linearized, that of the step before last, and that of
+    the last step, None if nothing is extrapolated.
     """
     history = None
     if inputs is not None:

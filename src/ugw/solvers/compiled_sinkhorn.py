@@ -18,7 +18,7 @@ from .config import SOLVER_CONFIG
 
 
 def has_compiled_solver(problem: LinearProblem) -> bool:
-    """Return whether `solve_compiled` can be used: a small, stored float64 cost on a CPU, no gradients."""
+    """Return whether `solve_compiled` is built and fits: a small, stored float64 cost on a CPU, gradients disabled."""
     return fits_compiled_solver(problem.cost) and not torch.is_grad_enabled()
 
 
@@ -37,8 +37,9 @@ def solve_compiled(
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
-    """Return the solution of a linear problem (plan, mass, potentials, residual) by compiled Sinkhorn iterations.
+    """Return the solution of a linear problem by compiled Sinkhorn iterations.
 
+    It has the plan divided by its mass, the log of that mass, f, g in units of the cost, and the residual.
     potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_rounds: (B,), residual and rounds of
     `iterations_per_check` iterations at which to stop; in_log_domain: whether to take log-sum-exp throughout.
     """

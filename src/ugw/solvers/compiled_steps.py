@@ -37,7 +37,7 @@ DIAGNOSTICS = ("objective", "relaxed", "change", "residual", "mass")
 
 
 def has_compiled_steps(problem: Problem) -> bool:
-    """Return whether `iterate_compiled` can be used: a small stored problem, float64, CPU, conic or with loss t²."""
+    """Return whether `iterate_compiled` is built and fits: a small stored problem, float64, CPU, conic or loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
@@ -95,7 +95,7 @@ class _CompiledRun:
     def __init__(
         self, problem: Any, options: StepOptions, max_iter: int, *, is_monitored: bool, n_threads: int | None = None
     ) -> None:
-        """Set the arguments of the library that do not depend on the start of the run."""
+        """Set the arguments that do not depend on the start of the run; n_threads: None for as many as torch uses."""
         self._problem, self._is_monitored, self._library = problem, is_monitored, native.load()
         self._batch, self._n, self._m = problem.batch, problem.x.n, problem.y.n
         self._inputs: Any = problem.compiled_inputs()
@@ -126,7 +126,7 @@ class _CompiledRun:
         )
 
     def start_from_plan(self, unit_plan: Tensor, options: StepOptions) -> RunSettings:
-        """Prepare the run of a UGW problem from a plan (B, n, m) of mass 1 in the library; return its settings."""
+        """Set the arrays of a run of a UGW problem from a plan (B, n, m) of mass 1; return the settings of the run."""
         library, problem = self._library, self._problem
         given = problem_parameters(problem, self._inputs.mass_rule)
         parameters = pack_problem(given, problem.known_scale, library.parameter_fields)
@@ -144,7 +144,7 @@ class _CompiledRun:
         return settings
 
     def start_from_iterate(self, settings: RunSettings, iterate: Iterate) -> None:
-        """Copy settings and an iterate into the arrays of the library."""
+        """Set the arrays of the run to copies of settings and an iterate (plans, costs, potentials, numbers)."""
         library, history, previous = self._library, iterate.history, iterate.previous_state
         if isinstance(self._inputs, CompiledConicInputs):
             self._conic = CompiledConicStates(self._inputs, iterate.state, library)
@@ -201,7 +201,7 @@ class _CompiledRun:
                 is_running = int(Status.RUNNING) in self._status.tolist()
 
     def _advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
+        """Make at most `last_step` steps one by one and call the monitor after each; if it stops them, set STOPPED."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -250,7 +250,8 @@ class _CompiledRun:
     def _states(self, plans: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> tuple[Any, Any]:
         """Return the states of the last plan and, in monitored runs, of the plan before, which has no local cost.
 
-        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one.
+        plans, outputs: (B, n, m) each, the plans and their local costs of the last step, two steps before it, and one
+        before.
         """
         names, width = self._library.plan_fields, len(self._library.plan_fields)
         after, before = self._numbers[:, :width], self._numbers[:, width : 2 * width]
@@ -266,7 +267,7 @@ class _CompiledRun:
 
 
 def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
-    """Return the distances of both spaces, (n, n) or (B, n, n) each, and the linear cost, without their graphs."""
+    """Return the distances of x and of y, (n, n) or (B, n, n) each, and the linear cost or None, without graphs."""
     cost = None if inputs.cost is None else inputs.cost.detach()
     return inputs.dx.dense().detach(), inputs.dy.dense().detach(), cost
 
@@ -275,7 +276,7 @@ def stored_matrices(inputs: CompiledInputs) -> tuple[Tensor | None, ...]:
 def config_tensor(
     names: tuple[str, ...], options: StepOptions, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> Tensor:
-    """Return the values of `config_values` as a tensor, which must not be changed."""
+    """Return thresholds and options of a run in the order of `names`, as a float64 tensor that must not be changed."""
     values = config_values(names, options, samples_rows=samples_rows, is_monitored=is_monitored, max_iter=max_iter)
     return torch.tensor(values, dtype=torch.float64)
 
@@ -285,7 +286,8 @@ def config_values(
 ) -> list[float]:
     """Return thresholds and options of a run in the order of `names`.
 
-    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`.
+    options: an AlternateMin or its `StepOptions`, without Nones but for anneal and the tolerance of `inner`, which
+    become NaN. Truth values become 1 or 0.
     """
     values = thresholds() | {
         "tol": options.tol,

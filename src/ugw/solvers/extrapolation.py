@@ -26,8 +26,10 @@ def next_cost(
     *,
     sample_rows: bool,
 ) -> tuple[Any, Tensor, Tensor]:
-    """Return the cost (B, n, m) at which to linearize next, and (B,) bool each: is it extrapolated, over-relaxed?
+    """Return the cost (B, n, m) at which to linearize next, and (B,) bool twice: extrapolated? A longer step?
 
+    A longer step prolongs the last one (over-relaxation); Anderson's extrapolation is not one. Items that are not
+    extrapolated get `step_output`.
     step_input, step_output: local costs of the last step, which is not yet in the history; relative_change: (B,),
     change of the plan in the last step over its tolerance, 0 where nothing may be extrapolated; sample_rows: on a CPU
     compute covariances of the costs from a sample of rows.

@@ -98,14 +98,15 @@ def make_step(problem: Any, gap_scale: Tensor, tol: Tensor) -> tuple[Callable[..
 
 
 def take_compiled_step(steps: CompiledSteps, iterate: Iterate) -> tuple[Iterate, loop.Report]:
-    """Return the plan, its L1 change and gap after one compiled step, and status and numbers: those of `take_step`."""
+    """Return what `take_step` returns, by one compiled step: iterate (plan, L1 change, relative gap) and report."""
     step = steps.advance(iterate.state)
     return Iterate(step.state, step.change, step.gap), _report(step)
 
 
 def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]:
-    """Return the plan, its L1 change and duality gap after one Frank–Wolfe step, and the step's status and numbers.
+    """Return the plan, its L1 change and relative duality gap after one Frank–Wolfe step, and status and numbers.
 
+    The gap is that of the plan before the step; plan and change are in units of sqrt(m(a) m(b)).
     The step length minimizes the objective on the segment exactly. A plan that no linear step improves is improved by
     swaps of two pairs, and has converged if no swap lowers the objective.
     """

@@ -28,7 +28,7 @@ class StepObserver(Protocol):
     """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,) or fewer each."""
+        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,), less non-finite items."""
         ...
 
 
@@ -51,7 +51,7 @@ class Outcome:
     def continued_by(self, second: Outcome) -> Outcome:
         """Return the joint outcome of this run and a second one that continued it: state of the second, steps of both.
 
-        Items with the status STOPPED in this run keep it.
+        Numbers of steps are added and traces joined. Items with the status STOPPED in this run keep it.
         """
         was_stopped = self.status == Status.STOPPED
         return replace(
@@ -78,7 +78,10 @@ class Outcome:
         )
 
     def table(self) -> Tensor:
-        """Return the diagnostics of all steps, (B, steps, columns) as in `trace`, NaN after the end of an item."""
+        """Return the numbers that every step reported, (B, steps, columns), NaN after the end of an item.
+
+        The columns of all outer solvers are objective, relaxed objective, change, residual and mass.
+        """
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)

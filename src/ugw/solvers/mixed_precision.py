@@ -34,7 +34,8 @@ class LowPrecisionPhase:
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
     """Return the problem in low precision, tol and max_iter to solve it first, and the problem to solve afterwards.
 
-    None if that would not save time. Float32 for a float64 problem, TF32 for a large float32 problem on CUDA.
+    The phase also has the context manager, TF32 products or none, to solve it in. None if that would not save time.
+    Float32 for a float64 problem, TF32 for a large float32 problem on CUDA.
     """
     choice = size_class(*problem.largest)
     if not choice.has_low_precision_phase or not problem.has_stored_squares:

@@ -48,7 +48,7 @@ class Monitor:
     stopped: bool = False
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Update the progress bar, call the callback, and return whether to stop. numbers: (n_running,) each."""
+        """Update the bar, call the callback, and return True once it has returned True. numbers: (n_running,) each."""
         if self.stopped:
             return True
         self.steps += 1

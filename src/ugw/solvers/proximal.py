@@ -69,8 +69,9 @@ class ProximalSchedule:
     def next_entropy(self, entropy: Tensor, bounds: tuple[Tensor, Tensor], is_solved: Tensor) -> Tensor:
         """Return the entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
 
-        entropy: (B,), of the last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
-        problem solved well enough?
+        Lower is `factor` · entropy, at least last; higher is entropy / `factor`, at most largest. entropy: (B,), of the
+        last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear problem
+        solved well enough?
         """
         last, largest = bounds
         lower = torch.maximum(last, self.factor * entropy)
@@ -79,7 +80,7 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, adds_product: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the reference plan q (B, n, m) of a proximal term KL(p | q): unit_plan, mixed with a⊗b where needed.
+    """Return the reference plan q (B, n, m), of mass 1, of a proximal term KL(p | q): unit_plan, or mixed with a⊗b.
 
     A proximal step keeps zeros, and entries close to zero take long to grow: where adds_product, (B,) in {0, 1}, is 1,
     the share `product_share` of q is a⊗b.
@@ -92,7 +93,7 @@ def reference_plan(unit_plan: Any, adds_product: Tensor, log_a: Tensor, log_b: T
 def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
     """Return (B,) bool: is the largest log(after_ij / before_ij) of two plans (B, n, m) above `allowed`?
 
-    The log of the growth times the entropy of the step is minus the gradient of the problem there. allowed: (B,), the
-    largest log growth of a converged plan.
+    Entries that are 0 in a plan do not count. The log of the growth times the entropy of the step is minus the gradient
+    of the problem there. allowed: (B,), the largest log growth of a converged plan.
     """
     return max_log_growth(before, after, log_a, log_b) > allowed

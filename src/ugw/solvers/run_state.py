@@ -87,14 +87,17 @@ def prepare_run(
 
 
 def read_step_options(options: Any) -> StepOptions:
-    """Return the `StepOptions` of an AlternateMin."""
+    """Return the tol, inner solver, proximal schedule and anneal of an AlternateMin as `StepOptions`."""
     return StepOptions(options.tol, options.inner, options.proximal, options.anneal)
 
 
 def run_settings(
     problem: Problem, options: StepOptions, constants: dict[str, Tensor], is_soft: Tensor, *, is_monitored: bool
 ) -> RunSettings:
-    """Return the settings of a run with these `ITEM_SETTINGS`, (B,) each; is_soft: (B,) bool, may be extrapolated."""
+    """Return the settings of a run with the `constants`, (B,) each: tolerances, entropies and scales by name.
+
+    is_soft: (B,) bool, which items may be extrapolated; that is None in the settings if there are none.
+    """
     needs_proximal = (constants["last_entropy"] > problem.eps).any()
     uses_proximal_steps, any_soft = torch.stack([needs_proximal, is_soft.any()]).tolist()
     return RunSettings(
@@ -114,7 +117,8 @@ def _compute_settings(
     """Return the initial plan with its cost and objective terms (state), (B,) bool, and `ITEM_SETTINGS`, (B,) each.
 
     The bools say which items may be extrapolated: those with soft marginals that need no proximal term. The settings
-    are first, last and largest entropy, tolerances, noise and scales. entropy: (B,), of the last step of a previous
+    are first, last and largest entropy, tolerances of change and residual, noise, cost scale, inner tolerance, status
+    of converged items and resolution of objectives. entropy: (B,), of the last step of a previous
     phase, NaN for items without one; None without such a phase.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))

@@ -49,7 +49,7 @@ class Sinkhorn:
     method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
-        """Check the fields; replace the old spelling of a method, with a warning."""
+        """Check the fields (InputError), limit max_iter to 2^53, replace an old spelling of method, with a warning."""
         if isinstance(self.method, str) and self.method == "stabilised":
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
@@ -68,8 +68,9 @@ class Sinkhorn:
         iteration_multiplier: Tensor | None = None,
         n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
+        """Return the solution of a linear problem: plan of mass 1, log of its mass, f (B, n), g (B, m), residual (B,).
 
+        f and g are in units of the cost; the residual is the share of the mass that the last iteration moved.
         potentials: f (B, n) and g (B, m) to start from, zero if None; tol: (B,), replaces the tolerance of the solver;
         iteration_multiplier: (B,) ≥ 1, multiplies `max_iter`; n_rounds: if given, make this number of rounds of
         `iterations_per_check` iterations instead, without synchronizing.
@@ -128,7 +129,7 @@ class Sinkhorn:
     def solve_with_few_checks(
         self, problem: LinearProblem, potentials: tuple[Tensor, Tensor] | None = None, n_rounds: int = 1
     ) -> LinearSolution:
-        """Return plan, mass, potentials and residual that solve a linear problem, as a `LinearSolution`.
+        """Return the solution of a linear problem: plan of mass 1, log of its mass, f (B, n), g (B, m), residual (B,).
 
         On a CPU it iterates to the tolerance; on CUDA it makes `n_rounds` rounds of `iterations_per_check` iterations,
         without synchronizing. Unless a CUDA graph is being captured, items that are not finite then are solved again,

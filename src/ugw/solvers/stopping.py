@@ -16,7 +16,10 @@ from .run_state import Iterate, RunSettings
 
 
 def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return how many of the last steps in a row, (B,), gave the plan of two steps before. state: after the last."""
+    """Return how many of the last steps in a row, (B,), gave the plan of two steps before, up to 1e-3 of the tolerance.
+
+    In a run that is not monitored it is `iterate.n_returns`, unchanged. iterate: before the last step; state: after it.
+    """
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol

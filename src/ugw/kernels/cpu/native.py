@@ -216,18 +216,22 @@ class Library:
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
-        """Make steps of alternating minimization in place; return how many items still run and have steps left.
+        """Make steps of alternating minimization; return how many items still run and have steps left.
 
-        The steps end at number `arguments.last_step` or after `arguments.seconds`.
+        Iterates, plans, status, n_iter and history in the arrays of `arguments` are updated in place. The steps end
+        with number `arguments.last_step`, which is made, or after `arguments.seconds`.
         """
         return self._call(self.handle.ugw_run, arguments)
 
     def prepare(self, arguments: Run) -> None:
-        """Set the settings of the runs of a batch and their iterates before the first step, from their plans."""
+        """Compute settings and iterates of runs before the first step from `arguments.plans`, of mass 1.
+
+        They are written to the arrays `parameters`, `iterates`, `outputs` (local costs) and `inputs` of `arguments`.
+        """
         self._call(self.handle.ugw_prepare, arguments)
 
     def solve_linear(self, arguments: LinearRun) -> None:
-        """Solve linear problems by Sinkhorn; write f, g, plan, log_mass and residual to the arrays of `arguments`."""
+        """Solve linear problems by Sinkhorn from f, g; write f, g, plan (mass 1), log_mass, residual of `arguments`."""
         self._call(self.handle.ugw_solve_linear, arguments)
 
     def multiply(self, arguments: ProductRun) -> None:
@@ -235,14 +239,19 @@ class Library:
         self._call(self.handle.ugw_multiply, arguments)
 
     def search(self, arguments: SearchRun) -> None:
-        """Search initial plans; write the best, their objectives and the step counts to arrays of `arguments`."""
+        """Search initial plans; write results to the arrays `plans`, `values` and `n_steps` of `arguments`.
+
+        They are the `count` best plans of each item, of mass 1, their penalized objectives (+inf for a repeated plan),
+        and the steps of all candidates of an item together.
+        """
         self._call(self.handle.ugw_search, arguments)
 
     def frank_wolfe(self, arguments: FrankWolfeRun) -> None:
         """Do `arguments.task` for plans of a batch, in the arrays of `arguments`.
 
-        It writes the costs of their linear programs, makes the Frank–Wolfe steps to the solutions of these, or improves
-        plans by swaps of two pairs, given ones or those of the north-west corner rule.
+        WRITE_COSTS writes the costs of their linear programs; MAKE_STEP makes the Frank–Wolfe steps to the solutions of
+        these; SWAP improves plans, given ones or those of the north-west corner rule, by swaps of two pairs. Plans are
+        in units of sqrt(m(a) m(b)).
         """
         self._call(self.handle.ugw_frank_wolfe, arguments)
 
@@ -281,7 +290,7 @@ def is_switched_off() -> bool:
 
 
 def load() -> Library:
-    """Return the compiled library; raise RuntimeError if it is not built."""
+    """Return the compiled library, even if UGW_COMPILED is 0; raise RuntimeError if it is not built."""
     library = _load()
     if library is None:
         raise RuntimeError("the compiled library of ugw is not built: install ugw where there is a C++ compiler")
@@ -338,13 +347,16 @@ def strided_matrices(tensor: Tensor | None) -> _Strided:
 
 
 def strided_vectors(tensor: Tensor) -> _Strided:
-    """Return address and strides of vectors (B, n); strides of items and entries, in numbers."""
+    """Return address and strides, in numbers, of vectors (B, n): of items, of rows (0), and of entries as columns."""
     item, col = tensor.stride()
     return _Strided(tensor.data_ptr(), item, 0, col)
 
 
 def kernel_addresses(kernel: Any) -> ConicKernel:
-    """Return addresses of the factors of a `StoredKernel`, to be kept alive, and the rank; null for missing factors."""
+    """Return the record of a `StoredKernel`: addresses of left, right, right_rows, row length of the last, and rank.
+
+    The kernel must be kept alive. Without right factors their addresses are null and the row length is 0.
+    """
     if kernel.right is None:
         return ConicKernel(kernel.left.data_ptr(), None, None, 0, kernel.rank)
     rows = kernel.right_rows
@@ -352,7 +364,7 @@ def kernel_addresses(kernel: Any) -> ConicKernel:
 
 
 def rows_of_matrices(tensor: Tensor | None) -> Rows:
-    """Return address, item and row stride (in numbers) of matrices (B, n, stride) or (n, stride); null for None."""
+    """Return address, item stride (0 for one matrix) and row stride, in numbers, of (B, n, stride); null for None."""
     if tensor is None:
         return Rows(None, 0, 0)
     return Rows(tensor.data_ptr(), 0 if tensor.ndim == 2 else tensor.stride(0), tensor.stride(-2))

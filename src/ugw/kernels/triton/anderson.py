@@ -203,10 +203,11 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return factors (B, 3) of `extrapolate`, and (B,) bool each: is the item extrapolated, by over-relaxation?
+    """Return factors (B, 3), and (B,) bool twice: is the item extrapolated at all, and if so by over-relaxation?
 
-    Arguments as for `..anderson.anderson_coefficients`; gram: (B, 5, 5), covariances of five differences of costs, and
-    relative_change: (B,), float64; was_rejected: (B,) bool.
+    The factors c0, c1, c2 give the next cost f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last input), see
+    `extrapolate`. Arguments as for `..anderson.anderson_coefficients`; gram: (B, 5, 5), covariances of five differences
+    of costs, and relative_change: (B,), float64; was_rejected: (B,) bool.
     """
     batch = len(gram)
     factors = gram.new_empty(batch, 3)

@@ -44,7 +44,7 @@ def l1_distance(u: Tensor, v: Tensor) -> Tensor:
 
 
 def neg_entropy(p: Tensor) -> Tensor:
-    """Return the negative entropy Σ p log p of each item. p: (B, n, m), float32. Returns (B,), float64."""
+    """Return the negative entropy Σ p log p (natural log) of each item, (B,), float64. p: (B, n, m), float32."""
     return _item_sums(p, p, "neg_entropy")
 
 

@@ -190,7 +190,8 @@ def sinkhorn_iterations(
     """Return gamma = g/eps after `kernel.iterations_per_check` Sinkhorn iterations, an extrapolation, and the residual.
 
     Shapes: (B, m), (B, m), (B,). The extrapolation is Aitken's; the residual is the fraction of the plan's mass that
-    the last iteration moved. The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
+    the last iteration moved, NaN where sums underflowed. The arguments are those of the reference,
+    `..sinkhorn.sinkhorn_iterations`.
     """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)

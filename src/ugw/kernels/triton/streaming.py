@@ -195,7 +195,8 @@ def _weighted_sums_kernel(
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
     """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32, without storing the matrix.
 
-    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result, or None.
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result, saves
+    the search for the maximum of each row; None to search.
     """
     batch, n = left.shape[:2]
     block = TRITON_CONFIG.streaming_block
@@ -224,7 +225,7 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 
 
 def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for V up to `max_register_values`.
+    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), float32, for V up to 6 (`max_register_values`).
 
     rows: (B, n, K) and cols: (B, m', K), vectors from `pack`, m' ≥ m a whole number of blocks; values: (B, m, V).
     """
