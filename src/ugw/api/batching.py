@@ -31,10 +31,11 @@ SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
-    """Return groups (indices (k,) of batch items, `start`); the items of a group are solved in the same way.
+    """Return groups (indices (k,) of batch items, `start`), each item in one; those of a group are solved in one way.
 
-    An item is grouped by its size without padding, so that it gets the result that it would get in a call of its own.
-    choices: the fields of `SizeClass` in which the items of a group must agree.
+    `start` is the argument, unchanged, in all of them. An item is grouped by its size without padding, so that it gets
+    the result that it would get in a call of its own. choices: the fields of `SizeClass` in which the items of a group
+    must agree.
     """
     if problem.batch == 1:
         return [(torch.zeros(1, dtype=torch.long, device=problem.eps.device), start)]
@@ -64,7 +65,8 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
     """Return the groups (item indices, start), each split into the items where `condition` (B,) is false and true.
 
-    start: the initial plans, or their name, for the items where it is true, None for that of their group.
+    The part where it is false comes first; empty parts are left out. start: the initial plans (B, n, m) or their name
+    for the items where it is true, None for that of their group.
     """
     if not bool(condition.any()):
         return groups

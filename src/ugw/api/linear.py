@@ -122,7 +122,7 @@ def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
 
 
 def _list_items(items: list[int]) -> str:
-    """Return the text of a list of items, of which at most three are named.
+    """Return the text "item 4" or "items 0, 1, ..." of a list of items, of which at most three are named.
 
     >>> _list_items([4]), _list_items([0, 1, 2, 3, 4])
     ('item 4', 'items 0, 1, 2 and 2 more')

@@ -66,7 +66,7 @@ class BarycenterMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the `Outcome` (final state, status, history) of rounds that solve for plans and update the distances.
+        """Return the `Outcome` of rounds that solve for plans, then update distances: final state, status, history.
 
         problem: a `_Context`; init: the `_State` before the first round.
         """
@@ -183,7 +183,12 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Return the state after one round, with new plans and distances, and its `Report` (status and diagnostics)."""
+    """Return the state after one round, with new plans, distances and points, and its `Report`.
+
+    The report has the status, CONVERGED if change ≤ tol, else RUNNING, and numbers (1,) by name: objective Σ_s t_s UGW,
+    relaxed and mass (weighted sums too) with the new plans at the old distances; change, the relative L1 change of the
+    distances, weighted by Σ_s t_s p2⊗p2; residual, the largest relative change of a plan in the last step of its solve.
+    """
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]
@@ -240,7 +245,10 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return several spaces, or a batch, as one batched Space without autograd graphs; refuse features."""
+    """Return several spaces, or a batch, as one batched Space without autograd graphs.
+
+    Raises InputError for one Space that is not a batch, for no spaces and for features.
+    """
     expected = "a batch or a list of spaces"
     if isinstance(spaces, Space):
         if not spaces.batched:
@@ -275,9 +283,11 @@ def _normalized_shares(weights: Any, batch: Space) -> Tensor:
 
 
 def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> Space:
-    """Return the first barycenter: `start`, or n points of the space of largest weight.
+    """Return the first barycenter, one Space: `start`, or n points of the space of largest weight t_s.
 
-    It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
+    If dim is not None it has points in R^dim, and their Euclidean distances: its own points if they have this
+    dimension, else an embedding of its distances. Raises InputError unless one of n and start is given. batch: the
+    spaces; shares: their t_s, (S,).
     """
     if dim is not None:
         dim = check_whole_number("dim", dim)
@@ -304,7 +314,8 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
     """Return a Space of n points of the space with the largest weight t_s, far from each other, at perturbed distances.
 
-    Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
+    Distances grow by up to 2 % of the mean, with a fixed seed; the points are not kept. Its mass is Σ_s t_s m(X_s), in
+    equal weights. shares: the t_s, (S,).
     """
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
@@ -318,7 +329,10 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim) by classical MDS, whose distances approximate `distances` (n, n), slightly perturbed."""
+    """Return points (n, dim) by classical MDS, whose distances approximate `distances` (n, n).
+
+    They are perturbed by normal noise of 1 % of the mean distance, with a fixed seed.
+    """
     n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + LEARNING_CONFIG.start_jitter * distances.double().abs().mean() * draw).to(distances)

@@ -25,10 +25,10 @@ from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V, float64, at a stationary plan.
+    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V (with entropy), float64.
 
-    state: the plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the
-    gradients are for changes of weights that keep m(a) = m(b).
+    state: the stationary plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are
+    hard, the gradients are for changes of weights that keep m(a) = m(b).
     """
     first = Side(
         linear=problem.linearize(state),
@@ -82,7 +82,7 @@ class Side:
         )
 
     def gradient(self) -> Tensor:
-        """Return the gradient dV/da, (B, n), of the value V with respect to the weights a of this side."""
+        """Return the gradient dV/da, (B, n), float64, of the UGW value V with respect to the weights a of this side."""
         rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
         logs = torch.where(self.has_weight, self.log_ratio, self._log_ratio_of_weightless())
@@ -182,7 +182,10 @@ class Side:
 
 
 def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Return log(marginal / weights), (B, n) in float64, 0 where the weight is 0. log_weights: (B, n), −inf for 0."""
+    """Return log(marginal / weights), (B, n) in float64, natural, 0 where the weight is 0.
+
+    marginal: (B, n); a marginal of 0 counts as 2e-308. log_weights: (B, n), −inf for 0.
+    """
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(log_weights > -torch.inf, marginal.double().clamp(min=tiny).log() - log_weights.double(), 0.0)
 
