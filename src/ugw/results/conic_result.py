@@ -132,7 +132,7 @@ class ConicResult(Result):
 
     @property
     def _lift(self) -> Lift:
-        """The `Lift`: tensors of the plan between cones (P, Q, w), kernel error and rank; InputError if there is none."""
+        """The `Lift`: plan between cones (P, Q, w), kernel error and rank; InputError if there is no lift."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift
