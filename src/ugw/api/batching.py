@@ -46,9 +46,10 @@ def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[
 def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
     """Return groups (indices (k,) of items, start) of a UGW problem with stored plans, each solved in one way.
 
-    These are the groups of `group_items`, divided further. Where the start is "auto", items whose eps is so large that
-    they have one local minimum start from "product". Items that end at a vertex are solved apart, because they
-    alternate for fewer steps, and so are those whose loss may be infinite, because their plans keep zeros.
+    These are the groups of `group_items`, divided further. Where the start is "auto", items whose eps is at
+    least 0.7 of the mean distortion, so that they have one local minimum, start from "product". Items that end at a
+    vertex are solved apart, because they alternate for fewer steps, and so are those whose loss may be infinite,
+    because their plans keep zeros.
     """
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":

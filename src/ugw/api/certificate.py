@@ -116,10 +116,7 @@ class Tightness(BatchedResultBase):
         return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show: CGW, UGW, ratio, verdict and status.
-
-        Of a batch, the ratio of each item, then status.
-        """
+        """Return (name, text) of the table's lines: CGW, UGW, ratio, verdict, status; of a batch ratios and status."""
         if self.batched:
             ratios = [f"{float(ratio):.6f}" for ratio in self.ratio]
             return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
@@ -129,7 +126,7 @@ class Tightness(BatchedResultBase):
         return [*values, ratio, ("CGW ≤ UGW", verdict), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them: the UGW value, and the arrays of the CGW and the UGW result."""
+        """Return arrays by name, as `save` writes them: "ugw", and "conic.…", "unbalanced.…" of the two results."""
         arrays = {"ugw": _as_tensor(self.ugw).detach().cpu().numpy()}
         return (
             arrays

@@ -58,7 +58,7 @@ def solve_linear(
     eps: Any = "auto",
     solver: AlternateMin | FrankWolfe | None = None,
 ) -> Result:
-    """Solve unbalanced optimal transport between weighted points, or for a given cost, or batches; return the Result.
+    """Return the Result of unbalanced optimal transport between weighted points, or for a given cost, or of batches.
 
         min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 

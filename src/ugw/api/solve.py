@@ -94,10 +94,7 @@ def solve(
 
 @torch.no_grad()
 def _small_rho_advice(problem: UGW, result: Result) -> str:
-    """Return the text "rho = ... is small against the mean distortion ...", "" if that is not why an item failed.
-
-    It is about the first item that did not converge.
-    """
+    """Return the text "rho = ... is small against ...", "" if that is not why the first failed item failed."""
     first = int(torch.nonzero(result.tensors.status != int(Status.CONVERGED))[0])
     if Status(int(result.tensors.status[first])) not in _MAY_FAIL_BY_SMALL_RHO:
         return ""

@@ -227,7 +227,7 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """Return points (n, d) of mean 0 after a few SMACOF steps from `points`, (n, d), towards the distances `target`.
+    """Return points (n, d) of mean 0 after 5 SMACOF steps from `points`, (n, d), towards the distances `target`.
 
     The steps never raise the stress Σ weights_jj' (|z_j − z_j'| − target_jj')²; the first moves the mean to 0. target,
     weights: (n, n), symmetric; their diagonals do not count.
@@ -245,10 +245,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return several spaces, or a batch, as one batched Space without autograd graphs.
-
-    Raises InputError for one Space that is not a batch, for no spaces and for features.
-    """
+    """Return several spaces, or a batch, as one batched Space without autograd graphs; InputError for features."""
     expected = "a batch or a list of spaces"
     if isinstance(spaces, Space):
         if not spaces.batched:
@@ -329,10 +326,7 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim) by classical MDS, whose distances approximate `distances` (n, n).
-
-    They are perturbed by normal noise of 1 % of the mean distance, with a fixed seed.
-    """
+    """Return points (n, dim) by classical MDS of `distances` (n, n), plus seeded noise of 1 % of the mean distance."""
     n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + LEARNING_CONFIG.start_jitter * distances.double().abs().mean() * draw).to(distances)

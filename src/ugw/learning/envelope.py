@@ -119,7 +119,7 @@ def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any)
 def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
     """Return <M, p>, (B,), for a plan p (B, n, m), differentiable in the features of x and y or in `fused.cost`.
 
-    M is `fused.cost`, or else the squared distances between features.
+    It is not multiplied by alpha. M is `fused.cost`, or else the squared distances between features.
     """
     if fused.cost is not None:
         return dot(torch.as_tensor(fused.cost).to(plan.sum(2)), plan)

@@ -142,8 +142,8 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
     """Return the terms distortion, linear, marginal_a, marginal_b and entropy of the UGW objective of p, (B,) each.
 
-    They are weighted by alpha, rho1, rho2 and eps, a hard marginal is 0, and so is linear without a fused cost. They
-    are differentiable in p, (B, n, m), the data, alpha, rho and eps.
+    They are multiplied by 1, alpha, rho1, rho2 and eps, and differentiable in these, in p, (B, n, m), and in the data.
+    The term of a hard marginal is 0, and so is linear without a fused cost.
     """
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))

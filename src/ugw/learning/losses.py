@@ -93,9 +93,9 @@ class UGWLoss(torch.nn.Module):
         self.debiased, self.result = debiased, None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return the UGW value, or the debiased one, of two spaces or clouds of points, () or (B,), with gradients.
+        """Return the UGW value, or the debiased one, () or (B,), in the dtype of x, with gradients; set `result`.
 
-        It has the dtype of x. Sets `result` to the Result or Debiased of this call, without a graph.
+        x, y: spaces or clouds of points. `result` is the Result, or the Debiased, of this call, without a graph.
         """
         x, y = as_space("x", x), as_space("y", y)
         options = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
@@ -139,10 +139,7 @@ class CGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return CGW, not its root, of two spaces or point clouds, () or (B,), in the dtype of x, with gradients.
-
-        Sets `result` to the ConicResult of this call, without a graph.
-        """
+        """Return CGW, not its root, () or (B,), in the dtype of x, with gradients; set `result`, a ConicResult."""
         x, y = as_space("x", x), as_space("y", y)
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)

@@ -153,7 +153,7 @@ class Side:
         return torch.where(self.has_weight, known, self._shift_to_mean(self._softmin, known))
 
     def _log_ratio_of_weightless(self) -> Tensor:
-        """Return log(p1/a), (B, n), for a soft side, where points without weight get the limit for small weights."""
+        """Return log(p1/a), (B, n), p1 and a scaled to mass 1, of a soft side; for weight 0 the limit of small ones."""
         if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
@@ -182,10 +182,7 @@ class Side:
 
 
 def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Return log(marginal / weights), (B, n) in float64, natural, 0 where the weight is 0.
-
-    marginal: (B, n); a marginal of 0 counts as 2e-308. log_weights: (B, n), −inf for 0.
-    """
+    """Return log(marginal / weights), (B, n) in float64, 0 where the weight is 0. log_weights: (B, n), −inf for 0."""
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(log_weights > -torch.inf, marginal.double().clamp(min=tiny).log() - log_weights.double(), 0.0)
 

@@ -150,10 +150,7 @@ class BatchedResultBase(ResultBase):
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
-    """Return `result` itself; issue a ConvergenceWarning unless every item converged.
-
-    Its text is `consequence` followed by `result.message`.
-    """
+    """Return `result` itself; issue a ConvergenceWarning, `consequence` + `result.message`, unless all converged."""
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
     return result

@@ -37,10 +37,7 @@ class ConicResult(Result):
 
     @property
     def distance(self) -> Any:
-        """The conic distance max(value, 0)^(1/k), a number or (B,).
-
-        k = 2 for cones over KL, q for PartialTransport(q).
-        """
+        """The conic distance max(value, 0)^(1/k), a number or (B,): k = 2 over KL, q for PartialTransport(q)."""
         return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property
@@ -65,15 +62,12 @@ class ConicResult(Result):
 
     @property
     def kernel_error(self) -> Any:
-        """Bound on the absolute error of any entry of the kernel exp(−λ/R), a number or (B,); 0 if exact.
-
-        λ: the loss; R = rho1 + rho2.
-        """
+        """Bound on the absolute error of exp(−λ/R), λ the loss, R = rho1 + rho2: a number or (B,); 0 if exact."""
         return self._to_user(self._lift.kernel_error)
 
     @property
     def kernel_rank(self) -> Any:
-        """Number of terms of the factorized kernel exp(−λ/R), an int or (B,); 0 where it was evaluated exactly."""
+        """Number of terms of the factorized kernel exp(−λ/R), λ the loss: an int or (B,); 0 where it is exact."""
         return self._to_user(self._lift.kernel_rank) if self.batched else int(self._lift.kernel_rank[0])
 
     def atoms(self) -> dict[str, Any]:

@@ -60,10 +60,7 @@ class Result(BatchedResultBase):
 
     @property
     def plan(self) -> Any:
-        """The plan with its own mass `mass`, (n, m), or (B, n, m) with zeros at padded points.
-
-        It is a `LazyPlan`, whose entries are not stored, if `path` is "streaming".
-        """
+        """The plan, with its own mass: (n, m), or (B, n, m), 0 at padded points; a `LazyPlan` if it is not stored."""
         return self._to_user(self.tensors.plan)
 
     @property
@@ -81,10 +78,7 @@ class Result(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """The objective F(p, p) of the returned plan p with its own mass, a number or (B,).
-
-        It is the sum of `terms`, so with the entropy term.
-        """
+        """The objective F(p, p) of the returned plan p, the sum of `terms`, so with entropy: a number or (B,)."""
         return self._to_user(self.tensors.terms.total)
 
     @property
@@ -102,9 +96,10 @@ class Result(BatchedResultBase):
 
     @property
     def terms(self) -> Any:
-        """The terms with their weights rho1, rho2, eps, alpha, numbers or (B,), that sum to `value`.
+        """The terms, numbers or (B,), that sum to `value`: `Terms`, or for a conic problem `ConicTerms`.
 
-        `Terms` has distortion, linear, marginal_a, marginal_b, entropy; `ConicTerms` has unmatched and overlap ≤ 0.
+        `Terms` has distortion, linear, marginal_a, marginal_b and entropy, multiplied by 1, alpha, rho1, rho2 and eps;
+        `ConicTerms` has unmatched and overlap ≤ 0.
         """
         return self.tensors.terms.to_user(batched=self.batched, numpy=self.numpy)
 
@@ -350,7 +345,7 @@ class Result(BatchedResultBase):
     # -- files ---------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them: tensors, sizes, whether batched and NumPy, parameters."""
+        """Return arrays by name, as `save` writes them: tensors, sizes (B, 2) or (0, 2), batched, numpy, parameters."""
         arrays = output_to_arrays(self.tensors)
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)

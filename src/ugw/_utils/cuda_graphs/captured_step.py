@@ -101,7 +101,7 @@ class CapturedStep:
         """Return a function that maps the number of running items to the number of items to keep in the batch.
 
         That is the least power of two that is not smaller, so that graphs are captured for few batch sizes, but at
-        least as many items as have `busy_entries` plan entries; for a step that cannot be captured it is the number of
+        least as many items as have 2^20 plan entries together; for a step that cannot be captured it is the number of
         running items.
         """
         properties = self._properties_of(settings, state)
@@ -164,8 +164,7 @@ class CapturedStep:
         """Return how many rounds of inner iterations the next step makes; None: it iterates to the tolerance.
 
         It is 2 while fewer than a quarter of the items need more, except in every 8th step in which some do. Otherwise
-        it is 40, or None if an item needs more than 40 or no earlier run made such steps. Counts the steps in which
-        some items need more.
+        it is 40, or None if an item needs more than 40 or no earlier run made such steps.
         """
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
@@ -188,7 +187,10 @@ class StepGraph:
     def __init__(
         self, functions: tuple[Step, RequestedRounds], settings: Any, state: Any, n_rounds: int, *, is_kept: bool
     ) -> None:
-        """Capture the step from `state` with n_rounds rounds of inner iterations. functions: step, requested_rounds."""
+        """Capture the step from `state` with n_rounds rounds of inner iterations. functions: step, requested_rounds.
+
+        Sets `new`, the output state, and `bytes`, the device memory that the graph holds with its inputs.
+        """
         step, requested_rounds = functions
         self._settings = cache.copy_record(without_cached_properties(settings)) if is_kept else settings
         self._settings_tensors, self._first = list(leaves(self._settings)), clone(state)
