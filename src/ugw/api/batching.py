@@ -136,7 +136,7 @@ def solve_in_chunks(
 
 
 def _split_items(items: Tensor, chunk_size: int) -> tuple[Tensor, ...]:
-    """Return the indices (k,) of items in parts of at most `chunk_size`."""
+    """Return the indices `items` (k,), in order, split into parts of at most `chunk_size`."""
     return (items,) if len(items) <= chunk_size else items.split(chunk_size)
 
 

@@ -68,7 +68,8 @@ class BarycenterMin(Solver):
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
         """Return the `Outcome` of rounds that solve for plans, then update distances: final state, status, history.
 
-        problem: a `_Context`; init: the `_State` before the first round.
+        problem: a `_Context` (spaces, weights, rho, eps); init: the `_State` (distances, plans) before the first round;
+        monitor: shows a bar and calls a callback, or None.
         """
         context = replace(problem, options=self)
         return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)

@@ -107,7 +107,7 @@ class Barycenter(ResultBase):
         ]
 
     def to_arrays(self) -> Arrays:
-        """Return distances, points if any, weights, shares, "code" of the status, parameters, "history.…", "parts.…"."""
+        """Return distances, points if any, weights, shares, status "code", parameters, "history.…", "parts.…"."""
         arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
         if self.space.point_tensor is not None:
             arrays["points"] = to_array(self.space.point_tensor)
