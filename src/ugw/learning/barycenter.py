@@ -92,11 +92,11 @@ def barycenter(
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
     inequality may fail), d for Euclidean distances of points in R^d. Either n or start must be given, not both. start:
     the first barycenter, one Space, whose weights are kept. With n it is made of n points of the space of largest t_s,
-    far from each other, with weights of Σ_s t_s m(X_s) / n each. There is no `init`: the first plans are those of
-    init="auto" between each space and the first barycenter.
-    rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: with rho=(rho, inf) the weights of
-    the barycenter are the second marginal of every plan; "auto" and `ugw.relative(share)` are resolved for the first
-    barycenter. The result is a local minimum.
+    far from each other, repeated if there are fewer, with weights of Σ_s t_s m(X_s) / n each. There is no `init`: the
+    first plans are those of init="auto" between each space and the first barycenter. rho, eps: as for `ugw.solve`, the
+    barycenter being the second side of every pair: with rho=(rho, inf) the weights of the barycenter are the second
+    marginal of every plan; "auto" and `ugw.relative(share)` are resolved for the first barycenter. The result is a
+    local minimum.
 
     >>> import numpy as np, ugw
     >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -312,8 +312,8 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
     """Return a Space of n points of the space with the largest weight t_s, far from each other, at perturbed distances.
 
-    Distances grow by up to 2 % of the mean, with a fixed seed; the points are not kept. Its mass is Σ_s t_s m(X_s), in
-    equal weights. shares: the t_s, (S,).
+    Distances grow by up to 2 % of the mean, with a fixed seed; a point is repeated if fewer than n differ; coordinates
+    are not kept. Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
     """
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
