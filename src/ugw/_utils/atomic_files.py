@@ -14,7 +14,7 @@ from uuid import uuid4
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield the path of a hidden temporary folder, whose files are moved into `folder` on success.
+    """Yield the path of a hidden temporary folder, whose files are moved into `folder`, which exists, on success.
 
     After an exception or Ctrl-C, also one during the moves, the files of `folder` are as before. Only a process killed
     during the moves can leave new files beside old ones. Errors name `folder` or the file in it, not the hidden folder.
@@ -54,7 +54,7 @@ def refuse_directories(folder: Path, names: Sequence[str]) -> None:
 
 
 def _move_all(stage: Path, folder: Path) -> None:
-    """Move the files of `stage` into `folder`; restore the old files if one of the moves fails."""
+    """Move the files of `stage` into `folder`, replacing old ones; if a move fails, restore these and raise."""
     names = sorted(file.name for file in stage.iterdir())
     refuse_directories(folder, names)
     backup = Path(tempfile.mkdtemp(dir=stage))

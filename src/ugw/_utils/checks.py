@@ -209,7 +209,7 @@ def as_path(name: str, value: Any, *, kind: str = "file") -> Path:
 
 
 def as_list(name: str, values: Any, expected: str) -> list[Any]:
-    """Return the entries of a list or of anything else that can be iterated, except a string.
+    """Return the entries of a list or of anything else that can be iterated, except a string, as a new list.
 
     expected: what `values` must be, for the message of the InputError that is raised for other values.
     """
@@ -250,6 +250,8 @@ def as_index(name: str, index: Any, n: int, device: torch.device, *, allow_mask:
 def describe_value(value: Any) -> str:
     """Return a value as one line for an error message: an array by its shape, others by 100 characters of their repr.
 
+    "..." marks a cut repr; a NumPy array or tensor of shape () has its repr too.
+
     >>> describe_value(torch.ones(2, 3)), describe_value([1, "a"]), len(describe_value("long" * 1000)) < 110
     ('a tensor of shape (2, 3)', "[1, 'a']", True)
     """
@@ -272,7 +274,7 @@ def _raise_for_first(name: str, tensor: Tensor, bad: Tensor, expected: str) -> N
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:
-    """Return `value` as a NumPy array of float32, float64 or integers, or raise InputError."""
+    """Return `value` as a NumPy array of float32, float64 or integers, or raise InputError, which calls it `name`."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must have no mask, got a masked array, expected filled or dropped entries")
     if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):

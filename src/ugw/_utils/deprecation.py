@@ -28,7 +28,7 @@ def renamed_arguments(**renamed: str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            """Call the function with every old keyword replaced by its new name."""
+            """Return the result of the function, called with every old keyword replaced by its new name."""
             for old, new in renamed.items():
                 if old in kwargs:
                     if new in kwargs:

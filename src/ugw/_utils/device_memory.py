@@ -27,7 +27,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def machine_memory() -> float:
-    """Return the bytes of memory of this machine, inf if unknown."""
+    """Return the bytes of main memory that this machine has in total, used or not, inf if unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

@@ -102,6 +102,8 @@ def clone(value: Record) -> Record:
 def tree_map(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
     """Return a copy of a record, including its cached properties, with each tensor replaced by change(tensor).
 
+    Values that are no tensors are shared with the original.
+
     >>> tree_map((torch.ones(2), "name"), torch.neg)
     (tensor([-1., -1.]), 'name')
     """
@@ -109,7 +111,7 @@ def tree_map(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
 
 
 def without_cached_properties(value: Record) -> Record:
-    """Return a copy of a record with the same tensors but without its cached properties."""
+    """Return a copy of a record, and of those in it, with the same tensors but without cached properties."""
     return _rebuild(value, lambda tensor: tensor, _fields_without_cache, {})
 
 
@@ -150,14 +152,17 @@ def flatten(value: Any) -> tuple[Any, list[Tensor]]:
     """Return (structure, tensors) of a tensor, a tuple or a record (an object with `take`), without cached properties.
 
     The structure is hashable: shapes, dtypes and devices of the tensors, and all other values. Records with equal
-    structures have their tensors in the same places. tensors: in the order of `leaves`.
+    structures have their tensors in the same places. tensors: in the order of the fields, repeated ones repeatedly.
     """
     tensors: list[Tensor] = []
     return _structure(value, tensors), tensors
 
 
 def _structure(value: Any, tensors: list[Tensor]) -> Any:
-    """Return the hashable structure that `flatten` describes, and append the tensors of the record to `tensors`."""
+    """Return the hashable structure of a record: (shape, dtype, device) of each tensor, and all other values.
+
+    The tensors of the record are appended to `tensors`.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return value.shape, value.dtype, value.device
@@ -169,7 +174,7 @@ def _structure(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _fields_without_cache(value: Any) -> list[tuple[str, Any]]:
-    """Return names and values of the attributes of a record that are not cached properties."""
+    """Return (name, value) of each attribute of a record that is not a cached property."""
     cached = _cached_property_names(value.__class__)
     return [(name, part) for name, part in vars(value).items() if name not in cached]
 

@@ -149,9 +149,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the number of clusters per side, 100 to 400, on the level between the coarsest and all points, or 0.
+    """Return the number of clusters per side on the level between the coarsest and all points, or 0 for no such level.
 
-    Problems of few points have no such level: plans of the coarsest level are prolongated to all points at once.
+    It is 0 up to n·m = 100 000, else 100 for every 167 points of the larger side, rounded up, at most 400.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:
@@ -163,8 +163,8 @@ def _n_middle_clusters(n: int, m: int) -> int:
 def _n_noise_candidates(entries: int) -> int:
     """Return how many random plans a conic problem starts from, for plans of this number of entries n·m.
 
-    It is the largest power of 2 up to `max_noise_candidates` whose plans have together at most `max_noise_entries`
-    entries, or 0. Powers of 2, so that few size classes differ in this number alone.
+    It is the largest power of 2 up to 256 whose plans have together at most 200 000 entries, or 0. Powers of 2, so that
+    few size classes differ in this number alone.
     """
     limits = THRESHOLDS
     count = min(limits.max_noise_candidates, limits.max_noise_entries // entries)
@@ -172,10 +172,11 @@ def _n_noise_candidates(entries: int) -> int:
 
 
 def _streaming_sample(n: int, m: int) -> tuple[int, int] | None:
-    """Return the numbers of points (n, m) of the sample that a streaming problem is solved on first, None for all.
+    """Return the numbers of points (n, m) of the sample that a streaming problem is solved on first.
 
-    The larger side has a hundredth of its points, beyond 300 000 points a tenth, but at least 1000, the smaller side
-    the same share, also at least 1000 or all points.
+    None if no side has more than 1000 points: it is solved on all. Otherwise the larger side has a hundredth of its
+    points, beyond 300 000 points a tenth, but at least 1000, the smaller side the same share, also at least 1000 or all
+    points.
     """
     limits, largest = THRESHOLDS, max(n, m)
     if largest <= limits.max_stored_sample:

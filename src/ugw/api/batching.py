@@ -31,10 +31,11 @@ SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
-    """Return groups (indices (k,) of batch items, `start`); the items of a group are solved in the same way.
+    """Return groups (indices (k,) of batch items, `start`), each item in one; those of a group are solved in one way.
 
-    An item is grouped by its size without padding, so that it gets the result that it would get in a call of its own.
-    choices: the fields of `SizeClass` in which the items of a group must agree.
+    `start` is the argument, unchanged, in all of them. An item is grouped by its size without padding, so that it gets
+    the result that it would get in a call of its own. choices: the fields of `SizeClass` in which the items of a group
+    must agree.
     """
     if problem.batch == 1:
         return [(torch.zeros(1, dtype=torch.long, device=problem.eps.device), start)]
@@ -45,9 +46,10 @@ def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[
 def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
     """Return groups (indices (k,) of items, start) of a UGW problem with stored plans, each solved in one way.
 
-    These are the groups of `group_items`, divided further. Where the start is "auto", items whose eps is so large that
-    they have one local minimum start from "product". Items that end at a vertex are solved apart, because they
-    alternate for fewer steps, and so are those whose loss may be infinite, because their plans keep zeros.
+    These are the groups of `group_items`, divided further. Where the start is "auto", items whose eps is at
+    least 0.7 of the mean distortion, so that they have one local minimum, start from "product". Items that end at a
+    vertex are solved apart, because they alternate for fewer steps, and so are those whose loss may be infinite,
+    because their plans keep zeros.
     """
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":
@@ -64,7 +66,8 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
     """Return the groups (item indices, start), each split into the items where `condition` (B,) is false and true.
 
-    start: the initial plans, or their name, for the items where it is true, None for that of their group.
+    The part where it is false comes first; empty parts are left out. start: the initial plans (B, n, m) or their name
+    for the items where it is true, None for that of their group.
     """
     if not bool(condition.any()):
         return groups
@@ -133,7 +136,7 @@ def solve_in_chunks(
 
 
 def _split_items(items: Tensor, chunk_size: int) -> tuple[Tensor, ...]:
-    """Return the indices (k,) of items in parts of at most `chunk_size`."""
+    """Return the indices `items` (k,), in order, split into parts of at most `chunk_size`."""
     return (items,) if len(items) <= chunk_size else items.split(chunk_size)
 
 

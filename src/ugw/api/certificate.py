@@ -54,7 +54,7 @@ class Tightness(BatchedResultBase):
 
     @property
     def _n_items(self) -> int:
-        """The number of items; 1 for two single spaces."""
+        """The number of items of the batch; 1 for two single spaces."""
         return len(self.conic.tensors.status)
 
     def _item(self, index: int) -> Self:
@@ -71,7 +71,10 @@ class Tightness(BatchedResultBase):
 
     @property
     def ratio(self) -> Any:
-        """CGW / UGW, from 0 to 1, a number or (B,); 1 where both are 0 up to rounding, as for isometric spaces."""
+        """CGW / UGW, `cgw` / `ugw` with a negative CGW counted as 0: a number or (B,), from 0 to 1.
+
+        1 where both are 0 up to rounding, as for isometric spaces.
+        """
         cgw, ugw = _as_tensor(self.cgw).clamp(min=0.0), _as_tensor(self.ugw)
         smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.unmatched)
         are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
@@ -80,7 +83,10 @@ class Tightness(BatchedResultBase):
 
     @property
     def holds(self) -> bool:
-        """Whether the CGW value plus the error bound of its kernel is ≤ the UGW value up to rounding, for all items."""
+        """Whether `conic.value_bound`, CGW plus the error bound of its kernel, is ≤ `ugw` up to rounding for all items.
+
+        One bool, also for a batch.
+        """
         bound, ugw = _as_tensor(self.conic.value_bound), _as_tensor(self.ugw)
         return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.unmatched)).all())
 
@@ -106,11 +112,11 @@ class Tightness(BatchedResultBase):
 
     @property
     def _rounding(self) -> float:
-        """A bound on the rounding errors of the CGW and UGW values, relative to the CGW value of unmatched spaces."""
+        """Bound on the rounding errors of CGW and UGW, 100 machine epsilons, relative to CGW if no mass is matched."""
         return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show."""
+        """Return (name, text) of the table's lines: CGW, UGW, ratio, verdict, status; of a batch ratios and status."""
         if self.batched:
             ratios = [f"{float(ratio):.6f}" for ratio in self.ratio]
             return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
@@ -120,7 +126,7 @@ class Tightness(BatchedResultBase):
         return [*values, ratio, ("CGW ≤ UGW", verdict), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them: the UGW value, and the arrays of the CGW and the UGW result."""
+        """Return arrays by name, as `save` writes them: "ugw", and "conic.…", "unbalanced.…" of the two results."""
         arrays = {"ugw": _as_tensor(self.ugw).detach().cpu().numpy()}
         return (
             arrays
@@ -152,12 +158,13 @@ class Tightness(BatchedResultBase):
 def tightness(
     x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = _DEFAULT_EPS
 ) -> Tightness:
-    """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
+    """Return a `Tightness`: CGW and UGW of two spaces or batches, their ratio CGW / UGW, and whether CGW ≤ UGW.
 
-    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)`, smaller than the 1e-2 of `ugw.solve`: its plan is
-    valued without entropy, and a plan blurred by entropy has a higher value. Each is solved from its own starts and
-    from the plan of the other, so CGW is never above UGW. If λ is infinite for some pairs, UGW is solved only from the
-    conic plan restricted to entries whose mutual λ is finite.
+    rho: finite; cone: as for `ugw.solve_conic`, over KL; its λ is the loss of UGW too. eps: that of UGW, as for
+    `ugw.solve`, by default `relative(1e-3)`, smaller than the 1e-2 of `ugw.solve`: its plan is valued without entropy,
+    and a plan blurred by entropy has a higher value. Each is solved from its own starts and from the plan of the other,
+    so CGW is never above UGW. If λ is infinite for some pairs, UGW is solved only from the conic plan restricted to
+    entries whose mutual λ is finite.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)

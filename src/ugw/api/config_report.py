@@ -14,8 +14,9 @@ from ..kernels.cpu import native
 def show_config() -> dict[str, str]:
     """Return the versions of ugw and the packages it uses, and which backends are available, as texts by name.
 
-    compiled: the instruction set of the C++ library, or why it is not used; triton: its version; cuda: the device;
-    threads: the number that torch uses. Please include it in bug reports.
+    compiled: the instruction set of the C++ library, or why it is not used; cuda: the device, or "not available";
+    a package that is missing, such as triton, has "not installed"; threads: the number that torch uses. Please include
+    it in bug reports.
 
     >>> import ugw
     >>> sorted(ugw.show_config())

@@ -74,8 +74,8 @@ def solve_conic(
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
     """Return the ConicResult (plan between cones, CGW value, status) of a conic problem; no warning if not converged.
 
-    surrogate: the UGW problem of the same spaces, for which initial plans are made; init: the name of the initial
-    plans, or a plan to start from.
+    surrogate: the UGW problem of the same spaces, for which initial plans are made; solver: None for the default of the
+    cone; init: the name of the initial plans, or a plan to start from.
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")

@@ -42,12 +42,12 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether `bytes` is at most `available`; True if that is unknown."""
+        """Whether the bytes needed are at most the bytes available; True if the latter are unknown (None)."""
         return self.available is None or self.bytes <= self.available
 
     @property
     def message(self) -> str:
-        """What is needed and what there is; if it does not fit, what would."""
+        """One line: the memory needed and available, after "fits: ", or after "out of memory: " with what would fit."""
         return f"fits: {self._needs}" if self.fits else self.error_message
 
     @property
@@ -58,13 +58,16 @@ class Estimate:
 
     @property
     def _needs(self) -> str:
-        """The memory that is needed and that is available, in words."""
+        """The text "stored plans need about 1.2 GiB, 8 GiB available", with "streaming" or "an unknown amount"."""
         needed, available = self._amounts
         return f"{self.path} plans need about {needed}, {available or 'an unknown amount'} available"
 
     @property
     def _amounts(self) -> tuple[str, str | None]:
-        """The memory needed and available, in GiB to 3 digits, or more if the two differ only there; None: unknown."""
+        """Texts (needed, available) of the memory in GiB to 3 digits, or more if the two differ only there.
+
+        available is None if unknown.
+        """
         if self.available is None:
             return f"{self.bytes / GIB:.3g} GiB", None
         needed, available = self.bytes / GIB, self.available / GIB
@@ -84,10 +87,10 @@ class Estimate:
 def estimate(
     x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
 ) -> Estimate:
-    """Return the memory and work that `solve` with the same arguments and its default start will need.
+    """Return the `Estimate`, the memory and work that `solve` with the same arguments and its default start will need.
 
-    The memory is between one and two times the measured peak, apart from freed blocks that the allocator keeps. rho and
-    eps count as numbers: arrays of them make a batch, which unbatched spaces do not show.
+    The memory (`bytes`) is between one and two times the measured peak, apart from freed blocks that the allocator
+    keeps. rho and eps count as numbers: arrays of them make a batch, which unbatched spaces do not show.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
@@ -108,7 +111,7 @@ def estimate(
 
 
 def estimate_of(model: MemoryModel, n_inner: int) -> Estimate:
-    """Return the memory, work and advice for the whole batch of a model; n_inner: inner iterations of an outer step."""
+    """Return the `Estimate` (memory, work, advice) of a model's whole batch; n_inner: inner iterations a step."""
     available, needed = available_bytes(model.device), model.total_bytes(model.chunk_size)
     advice = "" if available is None or needed <= available else _advice(model, available)
     path = "streaming" if model.path == "streaming" else "stored"

@@ -58,7 +58,7 @@ def solve_linear(
     eps: Any = "auto",
     solver: AlternateMin | FrankWolfe | None = None,
 ) -> Result:
-    """Solve unbalanced optimal transport between weighted points, or for a given cost, or batches; return the Result.
+    """Return the Result of unbalanced optimal transport between weighted points, or for a given cost, or of batches.
 
         min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 
@@ -122,7 +122,7 @@ def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
 
 
 def _list_items(items: list[int]) -> str:
-    """Return the text of a list of items, of which at most three are named.
+    """Return the text "item 4" or "items 0, 1, ..." of a list of items, of which at most three are named.
 
     >>> _list_items([4]), _list_items([0, 1, 2, 3, 4])
     ('item 4', 'items 0, 1, 2 and 2 more')

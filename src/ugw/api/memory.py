@@ -59,7 +59,7 @@ class MemoryModel:
     has_swaps: bool = False
 
     def peak_bytes(self, items: int) -> int:
-        """Return the estimated peak, in bytes, while `items` items are solved together."""
+        """Return the estimated peak, in bytes, on top of what the spaces hold, of solving `items` items together."""
         factors = API_CONFIG.memory
         if self.path == "streaming":
             n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
@@ -101,12 +101,12 @@ class MemoryModel:
 
     @property
     def streaming_ranks(self) -> tuple[int, int]:
-        """`ranks`, or `suggested_rank` for both spaces if it is None."""
+        """Columns of the bases of both spaces: `ranks`, or 10 each, the rank that advice assumes, if that is None."""
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
     @property
     def has_compiled_steps(self) -> bool:
-        """Whether the compiled CPU library makes the steps."""
+        """Whether the compiled CPU library, if built, makes the steps: in float64 on a CPU, up to n·m = 100 000."""
         is_small = self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps
         return is_small and self.device.type == "cpu" and native.is_available()
 
@@ -131,7 +131,10 @@ class MemoryModel:
 
     @property
     def chunk_size(self) -> int:
-        """Number of items to solve at a time: as many as the limits of `API_CONFIG` on bytes and entries allow."""
+        """Number of items to solve at a time, from 1 to the batch: the number of chunks is the least that limits allow.
+
+        The chunks have nearly equal sizes. Limits: on bytes on a CPU, and on plan entries unless plans are not stored.
+        """
         is_cuda = self.device.type == "cuda"
         most = API_CONFIG.max_chunk_entries_cuda if is_cuda else API_CONFIG.max_chunk_entries_cpu
         fitting = self.batch if self.path == "streaming" else most // (self.n_plans * self.n * self.m)
@@ -145,7 +148,10 @@ class MemoryModel:
 def model_of_spaces(
     x: Space, y: Space, distortion_sum: Distortion | None, *, is_streaming: bool, is_fused: bool
 ) -> MemoryModel:
-    """Return the memory model of one item between two spaces; distortion_sum: that of the loss, None for t²."""
+    """Return the `MemoryModel` (sizes, dtype, path) of one item between two spaces.
+
+    distortion_sum: that of the loss, None for t²; is_streaming: are plans not stored? is_fused: do features count?
+    """
     width = x.feature_tensor.shape[-1] if is_fused and x.feature_tensor is not None else 0
     ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
     loss, n_terms = "squares", 1
@@ -169,7 +175,10 @@ def model_of_spaces(
 
 
 def model_of(problem: UGW | PartialGW, solver: Any, start: str) -> MemoryModel:
-    """Return the memory model of a problem for a solver that `check_solver` returned; start: the name of a start."""
+    """Return the `MemoryModel` (sizes, dtype, path) of a problem with all its items.
+
+    solver: one that `check_solver` returned; start: the name of a start.
+    """
     is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
     model = model_of_spaces(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
     n_plans = n_candidates = n_candidate_plans(start, model.n, model.m)
@@ -187,7 +196,10 @@ def model_of(problem: UGW | PartialGW, solver: Any, start: str) -> MemoryModel:
 
 
 def conic_model(problem: CGW | PartialCGW, surrogate: UGW, init: Any) -> MemoryModel:
-    """Return the memory model of a conic problem; surrogate: the UGW problem of the same spaces; init: its start."""
+    """Return the `MemoryModel` (sizes, dtype, path) of a conic problem with all its items.
+
+    surrogate: the UGW problem of the same spaces; init: name of the initial plans, or a plan.
+    """
     distortion_sum = problem.distortion_sum if isinstance(problem, CGW) else None
     model = model_of_spaces(surrogate.x, surrogate.y, distortion_sum, is_streaming=False, is_fused=False)
     return replace(

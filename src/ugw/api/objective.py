@@ -24,12 +24,13 @@ def objective(
     loss: Any = None,
     fused: Fused | None = None,
 ) -> Terms:
-    """Return the terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
+    """Return the terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m), as `Terms`.
 
-    plan: an array, a tensor, a LazyPlan, or a Result, whose plan is taken. Other arguments: as for `solve`.
-
-    A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the paper's
-    TV⊗ functional, for plans below the weights or not.
+    They are distortion, linear, marginal_a, marginal_b and entropy, numbers or (B,), multiplied by 1, alpha, rho1, rho2
+    and eps; `.total` is their sum, the objective at the plan's own mass.
+    plan: an array, a tensor, a LazyPlan, or a Result, whose plan is taken. Other arguments: as for `solve`, but eps is
+    0 by default. A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the
+    paper's TV⊗ functional, for plans below the weights or not.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.eye(3))

@@ -94,7 +94,7 @@ def solve(
 
 @torch.no_grad()
 def _small_rho_advice(problem: UGW, result: Result) -> str:
-    """Return the text "rho = ... is small against the mean distortion ...", "" if that is not why the first failed."""
+    """Return the text "rho = ... is small against ...", "" if that is not why the first failed item failed."""
     first = int(torch.nonzero(result.tensors.status != int(Status.CONVERGED))[0])
     if Status(int(result.tensors.status[first])) not in _MAY_FAIL_BY_SMALL_RHO:
         return ""
@@ -110,8 +110,8 @@ def _small_rho_advice(problem: UGW, result: Result) -> str:
 def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
     """Return the Result (plan, value, status) of a UGW problem, without a warning if it did not converge.
 
-    solver: one that `check_solver` returned; init: the name of an initial plan, or a plan; arguments: others of the
-    solve, which are only stored in `result.parameters`.
+    Its `parameters` hold rho, eps, solver and init. solver: one that `check_solver` returned; init: the name of an
+    initial plan, or a plan; arguments: others of the solve, which are only stored in `result.parameters`.
     """
     start = read_start(problem, solver, init)
     if isinstance(start, ImplicitPlan):

@@ -75,8 +75,9 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
 def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (log rho, share, is_bracketed), (B,) each: where the plan keeps the share `kept` of sqrt(m(a) m(b)).
 
-    The rho is found between a few clusters of points first, then on all points. share: kept at this rho; is_bracketed:
-    some rho tried kept less than `kept` and some kept more. problem: its items are of one size class.
+    The rho is found between a few clusters of points first, then on all points, and is the one tried whose share is
+    nearest. log: natural; share: kept at this rho; is_bracketed: some rho tried kept less than `kept` and some more.
+    problem: its items are of one size class.
     """
     coarse_problem = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
     guess, *_ = _find_log_rho(coarse_problem, kept, problem.scale().log())
@@ -123,7 +124,7 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
 
 
 def kept_share(problem: UGW) -> Tensor:
-    """Return m(p) / sqrt(m(a) m(b)), (B,), for the plan p that a solve from the default start ends at."""
+    """Return the share of the mass m(p) / sqrt(m(a) m(b)), (B,), of the plan p that a solve from "auto" ends at."""
     solver = AlternateMin(tol=API_CONFIG.mass_solve_tol, max_iter=API_CONFIG.mass_solve_max_iter).with_defaults()
     plan = solve_from_candidates(solver, problem, candidate_plans(problem, "auto")).tensors.plan
     return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()

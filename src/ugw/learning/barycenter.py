@@ -66,9 +66,10 @@ class BarycenterMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the `Outcome` (final state, status, history) of rounds that solve for plans and update the distances.
+        """Return the `Outcome` of rounds that solve for plans, then update distances: final state, status, history.
 
-        problem: a `_Context`; init: the `_State` before the first round.
+        problem: a `_Context` (spaces, weights, rho, eps); init: the `_State` (distances, plans) before the first round;
+        monitor: shows a bar and calls a callback, or None.
         """
         context = replace(problem, options=self)
         return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
@@ -91,11 +92,11 @@ def barycenter(
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
     inequality may fail), d for Euclidean distances of points in R^d. Either n or start must be given, not both. start:
     the first barycenter, one Space, whose weights are kept. With n it is made of n points of the space of largest t_s,
-    far from each other, with weights of Σ_s t_s m(X_s) / n each. There is no `init`: the first plans are those of
-    init="auto" between each space and the first barycenter.
-    rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: with rho=(rho, inf) the weights of
-    the barycenter are the second marginal of every plan; "auto" and `ugw.relative(share)` are resolved for the first
-    barycenter. The result is a local minimum.
+    far from each other, repeated if there are fewer, with weights of Σ_s t_s m(X_s) / n each. There is no `init`: the
+    first plans are those of init="auto" between each space and the first barycenter. rho, eps: as for `ugw.solve`, the
+    barycenter being the second side of every pair: with rho=(rho, inf) the weights of the barycenter are the second
+    marginal of every plan; "auto" and `ugw.relative(share)` are resolved for the first barycenter. The result is a
+    local minimum.
 
     >>> import numpy as np, ugw
     >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -183,7 +184,12 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Return the state after one round, with new plans and distances, and its `Report` (status and diagnostics)."""
+    """Return the state after one round, with new plans, distances and points, and its `Report`.
+
+    The report has the status, CONVERGED if change ≤ tol, else RUNNING, and numbers (1,) by name: objective Σ_s t_s UGW,
+    relaxed and mass (weighted sums too) with the new plans at the old distances; change, the relative L1 change of the
+    distances, weighted by Σ_s t_s p2⊗p2; residual, the largest relative change of a plan in the last step of its solve.
+    """
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]
@@ -222,7 +228,7 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """Return points (n, d) of mean 0 after a few SMACOF steps from `points`, (n, d), towards the distances `target`.
+    """Return points (n, d) of mean 0 after 5 SMACOF steps from `points`, (n, d), towards the distances `target`.
 
     The steps never raise the stress Σ weights_jj' (|z_j − z_j'| − target_jj')²; the first moves the mean to 0. target,
     weights: (n, n), symmetric; their diagonals do not count.
@@ -240,7 +246,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return several spaces, or a batch, as one batched Space without autograd graphs; refuse features."""
+    """Return several spaces, or a batch, as one batched Space without autograd graphs; InputError for features."""
     expected = "a batch or a list of spaces"
     if isinstance(spaces, Space):
         if not spaces.batched:
@@ -275,9 +281,11 @@ def _normalized_shares(weights: Any, batch: Space) -> Tensor:
 
 
 def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> Space:
-    """Return the first barycenter: `start`, or n points of the space of largest weight.
+    """Return the first barycenter, one Space: `start`, or n points of the space of largest weight t_s.
 
-    It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
+    If dim is not None it has points in R^dim, and their Euclidean distances: its own points if they have this
+    dimension, else an embedding of its distances. Raises InputError unless one of n and start is given. batch: the
+    spaces; shares: their t_s, (S,).
     """
     if dim is not None:
         dim = check_whole_number("dim", dim)
@@ -304,7 +312,8 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
     """Return a Space of n points of the space with the largest weight t_s, far from each other, at perturbed distances.
 
-    Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
+    Distances grow by up to 2 % of the mean, with a fixed seed; a point is repeated if fewer than n differ; coordinates
+    are not kept. Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
     """
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
@@ -318,7 +327,7 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim) by classical MDS, whose distances approximate `distances` (n, n), slightly perturbed."""
+    """Return points (n, dim) by classical MDS of `distances` (n, n), plus seeded noise of 1 % of the mean distance."""
     n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + LEARNING_CONFIG.start_jitter * distances.double().abs().mean() * draw).to(distances)

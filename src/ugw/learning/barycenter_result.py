@@ -42,7 +42,7 @@ class Barycenter(ResultBase):
 
     @property
     def value(self) -> Any:
-        """The objective Σ_s t_s UGW(X_s, barycenter) over the spaces X_s, a number or a tensor ()."""
+        """The objective Σ_s t_s UGW(X_s, barycenter), entropy included, a number or a tensor (); Σ t_s = 1."""
         return self._to_user((self.share_tensor * self.parts.tensors.terms.total).sum())
 
     @property
@@ -52,7 +52,7 @@ class Barycenter(ResultBase):
 
     @property
     def distances(self) -> Any:
-        """The distances of the barycenter, (n, n): an array or a tensor."""
+        """The distances between the points of the barycenter, (n, n): an array or a tensor."""
         return self._to_user(self.space.metric.dense())
 
     @property
@@ -96,7 +96,7 @@ class Barycenter(ResultBase):
         return f"{self.code.message} ({change})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show: sizes, value, shares, rounds, status."""
+        """Return (name, text) of the table's lines: sizes, value, first 8 shares (t_s), number of rounds, status."""
         shares = ", ".join(f"{share:.3g}" for share in self.share_tensor.tolist()[:8])
         return [
             ("barycenter", f"of {len(self.parts)} spaces, {self.space.n} points"),
@@ -107,7 +107,7 @@ class Barycenter(ResultBase):
         ]
 
     def to_arrays(self) -> Arrays:
-        """Return distances, points, weights, shares, status, history, parameters and the arrays of `parts`, by name."""
+        """Return distances, points if any, weights, shares, status "code", parameters, "history.…", "parts.…"."""
         arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
         if self.space.point_tensor is not None:
             arrays["points"] = to_array(self.space.point_tensor)

@@ -60,7 +60,7 @@ class Debiased(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²: a number or an array (B,), or a tensor.
+        """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²: a number, an array (B,) or a tensor.
 
         It is a tensor if a space has tensors, or if it was computed with a gradient, for example of rho.
         """
@@ -89,7 +89,7 @@ class Debiased(BatchedResultBase):
         return len(self.code_tensor)
 
     def _item(self, index: int) -> Self:
-        """Return item `index` of a batch as a single result."""
+        """Return item `index`, from 0 to B − 1, of a batch as a single result, without padding."""
         cross, self_x, self_y = (getattr(self, name)[index] for name in _PARTS)
         return type(self)(self.value_tensor[index], cross, self_x, self_y, self.code_tensor[index : index + 1])
 
@@ -127,11 +127,11 @@ class Debiased(BatchedResultBase):
         return f"{where}{Status(int(self.code_tensor[failed[0]])).message} (got {worst:.3g})"
 
     def detach(self) -> Debiased:
-        """Return this result with a value that is detached from its autograd graph."""
+        """Return a copy of this result, whose value is detached from its autograd graph."""
         return replace(self, value_tensor=self.value_tensor.detach())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line of the table that notebooks show: value, the three results, status."""
+        """Return (name, text) of the table's lines: value (the first 5 of a batch), cross, self_x, self_y, status."""
         values = ", ".join(f"{value:.6g}" for value in np.atleast_1d(to_array(self.value_tensor))[:5])
         return [("debiased", values), *((name, repr(getattr(self, name))) for name in _PARTS), ("status", self.message)]
 
@@ -254,7 +254,10 @@ def check_one_rho(problem: UGW) -> None:
 
 
 def product_plan_distortion(problem: UGW) -> Tensor:
-    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), for p = a⊗b / sqrt(m(a) m(b)), the unit of debiased values."""
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), for p = a⊗b / sqrt(m(a) m(b)), of mass sqrt(m(a) m(b)).
+
+    Where the sum is 0 or infinite, another positive unit of distortion takes its place.
+    """
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 
@@ -269,8 +272,8 @@ def debiased_value(cross: Any, self_x: Any, self_y: Any, *, masses_x: Any, masse
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:
     """Return `Status` codes of debiased values: that of the first solve that failed; else NEGATIVE or CONVERGED.
 
-    value: debiased values, NEGATIVE if below −1e-6·scale; scale: from `product_plan_distortion`; statuses: codes of the
-    solves, in the order cross, self_x, self_y. All have one shape.
+    value: debiased values, NEGATIVE if below −1e-6·scale; scale: > 0, the distortion of the product plan; statuses:
+    codes of the solves, in the order cross, self_x, self_y. All have one shape (B,).
     """
     converged = int(Status.CONVERGED)
     codes = torch.where(value < -LEARNING_CONFIG.negative_share * scale, int(Status.NEGATIVE), converged)

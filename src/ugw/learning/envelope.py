@@ -29,7 +29,7 @@ from .weight_gradients import partial_weight_gradients, weight_gradients
 
 
 def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput) -> Tensor:
-    """Return the value (B,) of a solve, differentiable in x, y, fused, rho, eps and alpha with the plan held fixed.
+    """Return the value (B,), float64, of a solve, differentiable in x, y, fused, rho, eps and alpha, the plan fixed.
 
     problem: between detached copies of x and y, with rho, eps and alpha as given; output: what the solver returned.
     """
@@ -83,9 +83,9 @@ def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOu
 
 
 def _data_terms(problem: UGW | PartialGW, x: Space, y: Space, fused: Fused | None, plan: Any) -> Tensor:
-    """Return the sum of distortion and linear term of a plan, (B,), differentiable in distances, features and cost.
+    """Return distortion + alpha <M, plan>, (B,), differentiable in distances, features and cost, not in alpha.
 
-    plan: (B, n, m), a tensor or an `ImplicitPlan`. The weight alpha of the linear term is detached.
+    M: the linear cost; without `fused` the distortion alone. plan: (B, n, m), a tensor or an `ImplicitPlan`.
     """
     total = distortion_term(problem, x.metric, y.metric, plan)
     return total if fused is None else total + problem.alpha.detach() * linear_term(x, y, fused, plan)
@@ -119,7 +119,7 @@ def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any)
 def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
     """Return <M, p>, (B,), for a plan p (B, n, m), differentiable in the features of x and y or in `fused.cost`.
 
-    M is `fused.cost`, or else the squared distances between features.
+    It is not multiplied by alpha. M is `fused.cost`, or else the squared distances between features.
     """
     if fused.cost is not None:
         return dot(torch.as_tensor(fused.cost).to(plan.sum(2)), plan)
@@ -132,9 +132,10 @@ def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
 
 
 def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
-    """Return the part of the objective (B,) that is linear in rho, eps and alpha, differentiable in them.
+    """Return rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b) + eps KL(p⊗p | (a⊗b)⊗²) + alpha <M, p>, (B,).
 
-    The plan, in `state`, is held fixed. Returns 0 if none of the parameters requires a gradient.
+    It is differentiable in rho, eps and alpha; the plan p, in `state`, is held fixed. A hard side adds nothing. Returns
+    zeros (B,) if none of the parameters requires a gradient.
     """
     total = torch.zeros_like(problem.eps)
     # The rho of a hard side is inf and adds nothing.
@@ -154,7 +155,8 @@ def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
 def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Return dCGW/da = 2 rho1 (m(a) − u), (B, n), with u = (k∘w)1 / a, and in the same way dCGW/db (B, m).
 
-    k: G w, (B, n, m), with the conic kernel G = exp(−λ/R); w: masses of the atoms of the `Lift`, (B, n, m).
+    k: G w, (B, n, m), with the conic kernel G = exp(−λ/R), R = rho1 + rho2; w: (B, n, m), the mass that each pair of
+    points matches. Points of weight 0 get the limit for small weights.
     """
     matched, share = k * w, (problem.rho_a / (problem.rho_a + problem.rho_b))[:, None, None]
     log_a, log_b, mass_a, mass_b = problem.log_a, problem.log_b, problem.log_mass_a.exp(), problem.log_mass_b.exp()
@@ -181,7 +183,8 @@ def _ratio_of_weightless(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> 
 def attach_gradient(value: Tensor, graph: Tensor) -> Tensor:
     """Return a tensor with the numbers of `value` and the gradient of `graph`, which has the same shape.
 
-    Second derivatives raise InputError: with the plan held fixed they would be wrong.
+    It is `value` itself if `graph` requires no gradient. Second derivatives raise InputError: with the plan held fixed
+    they would be wrong.
     """
     return _AttachGradient.apply(graph, value) if graph.requires_grad else value
 
@@ -196,7 +199,7 @@ class _AttachGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return `gradient`, that of `graph`, and None for `value`; raise InputError for create_graph=True."""
+        """Return (gradient, None): that of `graph`, unchanged, none for `value`; InputError for create_graph=True."""
         if torch.is_grad_enabled():
             raise InputError(
                 "a solved value can be differentiated once, got create_graph=True: with the plan held fixed its second "

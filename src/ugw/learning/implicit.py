@@ -140,7 +140,11 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """Return the terms distortion, linear, marginal_a, marginal_b and entropy of F(p, p), (B,) each, with gradients."""
+    """Return the terms distortion, linear, marginal_a, marginal_b and entropy of the UGW objective of p, (B,) each.
+
+    They are multiplied by 1, alpha, rho1, rho2 and eps, and differentiable in these, in p, (B, n, m), and in the data.
+    The term of a hard marginal is 0, and so is linear without a fused cost.
+    """
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))
     terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
@@ -163,14 +167,18 @@ class _ImplicitFunction(torch.autograd.Function):
     def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, adjoint: _Adjoint) -> Tensor:
         """Return a copy of the plan (B, n, m). Backward, `adjoint` turns its gradient into those of residual, a and b.
 
-        residual: Φ of `_stationarity` at the plan, (B, n, m); a: (B, n), b: (B, m), weights; their values are not used.
+        residual: ½ ∂F(p, p)/∂p at the plan p, (B, n, m), F the UGW objective; a: (B, n), b: (B, m), weights. The values
+        of these three are not used.
         """
         ctx.adjoint = adjoint
         return plan.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Return the gradients of residual, a and b, for a gradient (B, n, m) of the plan; None for two constants."""
+        """Return (gradient of residual (B, n, m), of a (B, n), of b (B, m), None for plan, None for adjoint).
+
+        gradient: (B, n, m), that of the plan. Raises InputError for create_graph=True.
+        """
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.adjoint(gradient), None, None)
@@ -189,7 +197,11 @@ class _Adjoint:
     plan: Tensor
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients −u (B, n, m) in Φ, μ (B, n) in a and ν (B, m) in b, for one in the plan, v (B, n, m)."""
+        """Return (−u (B, n, m), μ (B, n), ν (B, m)): gradients in Φ, a and b of a value with gradient v in the plan.
+
+        Φ = ½ ∂F(p, p)/∂p, F the UGW objective; H u + μ ⊕ ν = v with H = ∂Φ/∂p; u has row or column sums 0 on a hard
+        side; μ or ν of a soft side is 0. Warns if the system is not solved to 1e-6. v: (B, n, m).
+        """
         root = self.plan.sqrt()
         with torch.enable_grad():
             p = self.plan.detach().clone().requires_grad_()
@@ -197,11 +209,11 @@ class _Adjoint:
         multipliers = self._multipliers()
 
         def apply(u: Tensor) -> Tensor:
-            """Return H u, (B, n, m), for H = ∂Φ/∂p; autograd multiplies by its transpose, but H is symmetric."""
+            """Return H u, (B, n, m), for H = ∂Φ/∂p, symmetric, with Φ = ½ ∂F(p, p)/∂p of the UGW objective F."""
             return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
 
         def project(z: Tensor) -> Tensor:
-            """Return the projection of z (B, n, m) onto the z for which √plan ∘ z changes no hard marginal."""
+            """Return the projection of z (B, n, m) onto the z for which √plan ∘ z has sums 0 along hard marginals."""
             mu, nu = multipliers(root * z)
             return z - root * (mu[:, :, None] + nu[:, None, :])
 
@@ -242,9 +254,10 @@ class _Adjoint:
 
 
 def _conjugate_gradients(apply: Callable[[Tensor], Tensor], b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return y (B, n, m) with apply(y) = b, by conjugate gradients for each item, and the relative residuals (B,).
+    """Return (y, residuals): y (B, n, m) with apply(y) = b, by conjugate gradients, and |apply(y) − b| / |b|, (B,).
 
-    apply: a symmetric linear map of tensors (B, n, m); b: (B, n, m). y is the iterate with the smallest residual.
+    apply: a symmetric linear map of tensors (B, n, m); b: (B, n, m). y is the iterate with the smallest residual, after
+    residuals of 1e-12 or 5000 products.
     """
     size = dot(b, b).sqrt().clamp(min=torch.finfo(b.dtype).tiny)
     y, r = torch.zeros_like(b), b

@@ -29,7 +29,7 @@ def ugw_loss(
     init: Any = "auto",
     solver: Any = None,
 ) -> Tensor:
-    """Return the value of `ugw.solve` as a tensor, () or (B,), that can be differentiated once.
+    """Return the value of `ugw.solve` as a tensor, () or (B,), in the dtype of x, that can be differentiated once.
 
     x, y: spaces, or points (n, d) or (B, n, d) for Euclidean distances and weights of 1/n. Gradients go to whatever
     the spaces were made of that requires them: points ("euclidean", "sqeuclidean"), distance matrices, weights and
@@ -81,7 +81,7 @@ class UGWLoss(torch.nn.Module):
         solver: Any = None,
         debiased: bool = False,
     ) -> None:
-        """Store the options. rho, eps, fused and debiased are checked here, the others by each call."""
+        """Store the options, and `result` as None. rho, eps, fused and debiased are checked here, others by calls."""
         super().__init__()
         if partial_divergences(rho) is None:
             divergence_pair(rho)
@@ -93,7 +93,10 @@ class UGWLoss(torch.nn.Module):
         self.debiased, self.result = debiased, None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return the UGW value, or the debiased one, of two spaces or clouds of points, () or (B,), with gradients."""
+        """Return the UGW value, or the debiased one, () or (B,), in the dtype of x, with gradients; set `result`.
+
+        x, y: spaces or clouds of points. `result` is the Result, or the Debiased, of this call, without a graph.
+        """
         x, y = as_space("x", x), as_space("y", y)
         options = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
         init = resolve_last_init(self.init, self.result, x, y)
@@ -127,7 +130,7 @@ class CGWLoss(torch.nn.Module):
     def __init__(
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
-        """Store the options. rho and the name of the cone are checked here, the others by each call."""
+        """Store the options, and `result` as None. rho and the name of the cone are checked here, others by calls."""
         super().__init__()
         check_finite_rho(rho)
         if isinstance(cone, str):
@@ -136,7 +139,7 @@ class CGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """Return CGW, not its root, of two spaces or point clouds, () or (B,), in the dtype of x, with gradients."""
+        """Return CGW, not its root, () or (B,), in the dtype of x, with gradients; set `result`, a ConicResult."""
         x, y = as_space("x", x), as_space("y", y)
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)

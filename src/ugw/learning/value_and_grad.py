@@ -71,7 +71,10 @@ class SolveArguments:
         return value_with_gradient(problem, x, y, self.fused, result.tensors)
 
     def solve_with_gradient(self, x: Space, y: Space, init: Any) -> tuple[Tensor, Result]:
-        """Return the value (B,) of `ugw.solve`, float64, differentiable if gradients are enabled, and the Result."""
+        """Return (value, Result) of `ugw.solve`: the value (B,), float64, differentiable if gradients are enabled.
+
+        init: the name of an initial plan, a plan or a Result. A solve that did not converge gives no warning.
+        """
         sides, terms = self.partial_sides, {"loss": self.loss, "fused": self.fused}
         if sides is None:
             problem = self.build_problem(x, y)
@@ -104,14 +107,14 @@ def solve_conic_with_gradient(
 
 
 def loss_to_user(value: Tensor, result: Result, dtype: torch.dtype) -> Tensor:
-    """Return a value (B,) in this dtype, () if the result is not a batch; warn if the result did not converge."""
+    """Return a value (B,) in this dtype, its one entry () if the result is no batch; warn if it did not converge."""
     warn_about_gradient(result, has_gradient=value.requires_grad)
     value = value.to(dtype)
     return value if result.batched else value[0]
 
 
 def warn_about_gradient(result: ResultBase, *, has_gradient: bool) -> None:
-    """Warn if a result did not converge. has_gradient: the warning says that the gradient is wrong too."""
+    """Issue a ConvergenceWarning if an item did not converge. has_gradient: say that its gradient is wrong too."""
     consequence = "the gradient is that of a plan which is not stationary, so not that of the value: "
     warn_if_not_converged(result, consequence=consequence if has_gradient else "")
 

@@ -25,10 +25,10 @@ from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V, float64, at a stationary plan.
+    """Return the gradients dV/da (B, n) and dV/db (B, m) of the UGW value V (with entropy), float64.
 
-    state: the plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the
-    gradients are for changes of weights that keep m(a) = m(b).
+    state: the stationary plan and its local cost; potentials: (f, g) of the solve, None at eps = 0. If both sides are
+    hard, the gradients are for changes of weights that keep m(a) = m(b).
     """
     first = Side(
         linear=problem.linearize(state),
@@ -82,7 +82,7 @@ class Side:
         )
 
     def gradient(self) -> Tensor:
-        """Return the gradient dV/da, (B, n), of the value V with respect to the weights a of this side."""
+        """Return the gradient dV/da, (B, n), float64, of the UGW value V with respect to the weights a of this side."""
         rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
         logs = torch.where(self.has_weight, self.log_ratio, self._log_ratio_of_weightless())
@@ -153,7 +153,7 @@ class Side:
         return torch.where(self.has_weight, known, self._shift_to_mean(self._softmin, known))
 
     def _log_ratio_of_weightless(self) -> Tensor:
-        """Return log(p1/a), (B, n), for a soft side, where points without weight get the limit for small weights."""
+        """Return log(p1/a), (B, n), p1 and a scaled to mass 1, of a soft side; for weight 0 the limit of small ones."""
         if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]

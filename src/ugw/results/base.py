@@ -36,7 +36,7 @@ class ResultBase(ABC):
     @property
     @abstractmethod
     def message(self) -> str:
-        """One line that says how the solve ended and, if it failed, what to change."""
+        """One line that says how the solve ended, of a batch for the first item that failed, and what to change."""
 
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
@@ -129,7 +129,10 @@ class BatchedResultBase(ResultBase):
         return True
 
     def __getitem__(self, i: int) -> Self:
-        """Return item i of a batch, without padding."""
+        """Return item i of a batch as a single result without padding; i: a whole number from −B to B − 1.
+
+        Raises IndexError for others, TypeError for what is no integer or if this result is not a batch.
+        """
         if not self.batched:
             raise TypeError("this result is not a batch: it has no items")
         try:
@@ -142,12 +145,12 @@ class BatchedResultBase(ResultBase):
         return self._item(index % len(self))
 
     def __iter__(self) -> Iterator[Self]:
-        """Return an iterator over the items of a batch."""
+        """Return an iterator over the items of a batch, single results; raise TypeError if this is not a batch."""
         return (self[i] for i in range(len(self)))
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
-    """Return `result` itself; issue the ConvergenceWarning `consequence` + message unless every item converged."""
+    """Return `result` itself; issue a ConvergenceWarning, `consequence` + `result.message`, unless all converged."""
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
     return result

@@ -32,17 +32,17 @@ class ConicResult(Result):
 
     @property
     def value_bound(self) -> Any:
-        """An upper bound of CGW, a number or (B,): `value` plus what the error of the kernel may add to it."""
+        """An upper bound of CGW, a number or (B,): `value` plus the most that the error of the kernel may add to it."""
         return self._to_user(self.tensors.terms.total + self._lift.value_slack)
 
     @property
     def distance(self) -> Any:
-        """The conic distance max(value, 0)^(1/k), a number or (B,): k = 2 for cones over KL, q for PartialTransport."""
+        """The conic distance max(value, 0)^(1/k), a number or (B,): k = 2 over KL, q for PartialTransport(q)."""
         return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property
     def is_metric(self) -> Any:
-        """Whether `distance` is known to satisfy the triangle inequality for this cone and rho: a bool, or an array."""
+        """Whether `distance` is known to satisfy the triangle inequality for this cone and rho: bool or (B,) bools."""
         return self._to_user(self._lift.is_metric) if self.batched else bool(self._lift.is_metric[0])
 
     @property
@@ -62,12 +62,12 @@ class ConicResult(Result):
 
     @property
     def kernel_error(self) -> Any:
-        """Bound on the error of the kernel exp(−λ/R), λ the loss, R = rho1 + rho2: a number or (B,); 0 if exact."""
+        """Bound on the absolute error of exp(−λ/R), λ the loss, R = rho1 + rho2: a number or (B,); 0 if exact."""
         return self._to_user(self._lift.kernel_error)
 
     @property
     def kernel_rank(self) -> Any:
-        """Rank of the low-rank factors of the kernel exp(−λ/R), an int or (B,); 0 where it was evaluated exactly."""
+        """Number of terms of the factorized kernel exp(−λ/R), λ the loss: an int or (B,); 0 where it is exact."""
         return self._to_user(self._lift.kernel_rank) if self.batched else int(self._lift.kernel_rank[0])
 
     def atoms(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class ConicResult(Result):
 
     @property
     def _lift(self) -> Lift:
-        """The `Lift`: plan between cones (P, Q, w), error and rank of the kernel; InputError if there is none."""
+        """The `Lift`: plan between cones (P, Q, w), kernel error and rank; InputError if there is no lift."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift

@@ -49,7 +49,7 @@ _OLD_PLAN_PARTS = {"rows_sum": "row_sums", "cols_sum": "col_sums", "moved": "rig
 
 
 def write_npz(target: Path, arrays: Arrays) -> None:
-    """Write arrays to a compressed `.npz` file, which appears complete or not at all."""
+    """Write arrays to a compressed `.npz` file, which appears complete or not at all; an old file is replaced."""
     with atomic_folder(target.parent) as stage, (stage / target.name).open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
@@ -138,7 +138,11 @@ def output_to_arrays(output: SolverOutput) -> Arrays:
 
 
 def output_from_arrays(arrays: Arrays) -> SolverOutput:
-    """Return the `SolverOutput` (plans, terms, status, ...) from the arrays of `output_to_arrays`; ignore others."""
+    """Return the `SolverOutput` (plans, terms, status, ...) from the arrays of `output_to_arrays`, on the CPU.
+
+    Other arrays are ignored. KeyError if one is missing; only n_iter_search, backend and those of potentials are then
+    None, and without "lift_P" there is no lift.
+    """
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
     names = [f.name for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)]
@@ -186,5 +190,5 @@ def _plan(name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _record(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
-    """Return an instance of the dataclass `kind` from the tensors named `<prefix>_<field>`."""
+    """Return an instance of the dataclass `kind` from the tensors named `<prefix>_<field>`; KeyError if one lacks."""
     return kind(**{f.name: tensors[f"{prefix}_{f.name}"] for f in fields(kind)})

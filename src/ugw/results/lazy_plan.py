@@ -51,7 +51,10 @@ class LazyPlan:
         return LazyPlan(self._implicit.mT, batched=self._batched, numpy=self._numpy)
 
     def apply(self, matrix: Any) -> Any:
-        """Return plan @ matrix, (n,) or (n, k), for a matrix (m,) or (m, k), in a batch (B, m, k); differentiable."""
+        """Return plan @ matrix, (n,) or (n, k), for a matrix (m,) or (m, k); in a batch (B, n, k) for (B, m, k).
+
+        If the plan has tensors, it is differentiable in the matrix, with the plan fixed.
+        """
         values = as_tensor("matrix", matrix, like=self._implicit.row_sums)
         m, is_vector = self.shape[-1], not self._batched and values.ndim == 1
         values = values[:, None] if is_vector else values
@@ -72,11 +75,14 @@ class LazyPlan:
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
-        """Return the column of the largest entry of each row of the plan, (n,) or (B, n)."""
+        """Return the index of the column of the largest entry of each row of the plan, (n,) or (B, n)."""
         return self._to_user(torch.cat([block.argmax(2) for block in self._blocks()], dim=1))
 
     def top(self, k: int) -> tuple[Any, Any]:
-        """Return the k largest entries of each row, largest first, and their columns, (n, k) or (B, n, k) each."""
+        """Return (entries, columns), (n, k) or (B, n, k) each: the k largest entries of each row, largest first.
+
+        columns: their indices; k: from 1 to m.
+        """
         k = check_whole_number("k", k, maximum=self.shape[-1])
         largest = [block.topk(k, dim=2) for block in self._blocks()]
         values = torch.cat([block.values for block in largest], dim=1)
@@ -148,5 +154,5 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient (B, m, k) of the matrix; the plan has none."""
+        """Return (gradient of the matrix (B, m, k), None for the plan). gradient: (B, n, k), that of the product."""
         return ctx.plan.mT @ gradient, None

@@ -24,7 +24,8 @@ def to_plain(value: Any) -> Any:
     """Return a value as numbers, strings, lists and dictionaries, which JSON can hold.
 
     Numbers and vectors become numbers and lists; of a matrix only the shape is kept, as text; a record becomes a
-    dictionary with its class under "name"; a function becomes its name; anything else becomes its repr.
+    dictionary with its class under "name", without callback and progress; an Enum or a function becomes its name;
+    anything else becomes its repr.
 
     >>> import ugw
     >>> to_plain(ugw.Multistart(n=3))["solver"]["name"]
@@ -54,12 +55,14 @@ def to_plain(value: Any) -> Any:
 
 @cache
 def _option_names(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass that `to_plain` keeps."""
+    """Return the names of the fields of a dataclass that `to_plain` keeps: all but callback and progress."""
     return tuple(f.name for f in fields(kind) if f.name not in _OMITTED_FIELDS)
 
 
 def are_equal(first: Any, second: Any) -> bool:
-    """Return whether two plain values, as `to_plain` returns them, are equal, their numbers up to rounding.
+    """Return whether two plain values are equal: floats up to a relative difference of 1e-5, all others exactly.
+
+    Plain values are None, bools, numbers, strings, and lists and dictionaries of these.
 
     >>> are_equal({"eps": [0.1, 1.0]}, {"eps": [0.1 + 1e-17, 1.0]}), are_equal(0.1, 0.2)
     (True, False)

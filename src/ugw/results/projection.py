@@ -16,7 +16,7 @@ from .lazy_plan import LazyPlan, product
 def weighted_means(plan: Tensor | ImplicitPlan, values: Tensor) -> Tensor:
     """Return for each row of a plan (B, n, m) the mean of values (B, m, k) weighted by that row, (B, n, k).
 
-    Rows without mass are NaN. Differentiable in the values.
+    Rows without mass are NaN. Differentiable in the values, and in a plan that is a tensor.
     """
     if isinstance(plan, ImplicitPlan):
         return product(plan, values) / plan.sum(2)[:, :, None]
@@ -26,9 +26,9 @@ def weighted_means(plan: Tensor | ImplicitPlan, values: Tensor) -> Tensor:
 
 
 def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
-    """Return the barycentric projection (n, k): for each row of a plan (n, m) the weighted mean of values (m, k).
+    """Return the barycentric projection (n, k), float64: the mean of values weighted by each row of a plan.
 
-    plan: an array or a LazyPlan. Rows without mass are NaN.
+    plan: (n, m), an array or a LazyPlan; values: (m, k). Rows without mass are NaN.
 
     >>> barycentric_projection(np.array([[0.1, 0.3], [0.0, 0.0]]), np.array([[0.0], [4.0]]))
     array([[ 3.],
@@ -46,7 +46,7 @@ def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def apply_plan(plan: Any, matrix: np.ndarray) -> np.ndarray:
-    """Return plan @ matrix, (n, k), as a NumPy array. plan: (n, m), an array or a LazyPlan; matrix: (m, k)."""
+    """Return plan @ matrix, (n, k), as an array. plan: (n, m), an array or a LazyPlan; matrix: (m, k), float64."""
     if not isinstance(plan, LazyPlan):
         return plan @ matrix
     return to_numpy(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)

@@ -124,7 +124,7 @@ class ObjectiveTerms(BatchRecord):
 
     @property
     def total(self) -> Any:
-        """The sum of the terms: the value of the objective."""
+        """The sum of the terms, (B,) or a number as they are: the value of the objective."""
         return reduce(add, vars(self).values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def to_user(self, *, batched: bool, numpy: bool) -> Self:
@@ -229,7 +229,7 @@ class SolverOutput(BatchRecord):
     lift: Lift | None = None
 
     def to(self, dtype: torch.dtype) -> SolverOutput:
-        """Return a copy with plans and potentials converted to `dtype`; the plans must be stored tensors."""
+        """Return a copy with plans and potentials converted to `dtype`, all else unchanged; plans must be tensors."""
         pair = None if self.potentials is None else (self.potentials[0].to(dtype), self.potentials[1].to(dtype))
         return replace(self, plan=self.plan.to(dtype), previous_plan=self.previous_plan.to(dtype), potentials=pair)
 

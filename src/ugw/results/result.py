@@ -60,7 +60,7 @@ class Result(BatchedResultBase):
 
     @property
     def plan(self) -> Any:
-        """The plan, (n, m), or (B, n, m) with zeros at padded points; a `LazyPlan` if `path` is "streaming"."""
+        """The plan, with its own mass: (n, m), or (B, n, m), 0 at padded points; a `LazyPlan` if it is not stored."""
         return self._to_user(self.tensors.plan)
 
     @property
@@ -70,32 +70,42 @@ class Result(BatchedResultBase):
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
-        """The last two plans (p, q), (n, m) or (B, n, m) each: `plan` and the one before, nearly equal if converged."""
+        """The last two plans (p, q), (n, m) or (B, n, m) each: p is `plan`, q the plan before the last step.
+
+        They are nearly equal if converged, and the same plan for solvers by linear programs. Each has its own mass.
+        """
         return self.plan, self._to_user(self.tensors.previous_plan)
 
     @property
     def value(self) -> Any:
-        """The objective of the returned plan, the sum of `terms`, so with the entropy term; a number or (B,)."""
+        """The objective F(p, p) of the returned plan p, the sum of `terms`, so with entropy: a number or (B,)."""
         return self._to_user(self.tensors.terms.total)
 
     @property
     def relaxed_value(self) -> Any:
-        """F(p, q), the bilinear form of the objective at the last two plans (p, q) of `plan_pair`: a number or (B,)."""
+        """F(p, q), a number or (B,): the objective with q, `plan_pair[1]`, in place of one of the two p of each term.
+
+        For FrankWolfe it is `value`.
+        """
         return self._to_user(self.tensors.relaxed_value)
 
     @property
     def gap(self) -> Any:
-        """`value` − `relaxed_value`, that is F(p, p) − F(p, q) for the last two plans p and q: a number or (B,)."""
+        """`value` − `relaxed_value` = F(p, p) − F(p, q), a number or (B,); (p, q): `plan_pair`. 0 for FrankWolfe."""
         return self._to_user(self.tensors.terms.total - self.tensors.relaxed_value)
 
     @property
     def terms(self) -> Any:
-        """The weighted terms, numbers or (B,), that sum to `value`: `Terms` (distortion, ...) or `ConicTerms`."""
+        """The terms, numbers or (B,), that sum to `value`: `Terms`, or for a conic problem `ConicTerms`.
+
+        `Terms` has distortion, linear, marginal_a, marginal_b and entropy, multiplied by 1, alpha, rho1, rho2 and eps;
+        `ConicTerms` has unmatched and overlap ≤ 0.
+        """
         return self.tensors.terms.to_user(batched=self.batched, numpy=self.numpy)
 
     @property
     def mass(self) -> Any:
-        """Total mass of the plan, a number or (B,)."""
+        """Total mass of the plan, the sum of its entries, not a share of that of the weights: a number or (B,)."""
         return self._to_user(self.tensors.plan.sum(dim=(1, 2), dtype=torch.float64))
 
     @property
@@ -116,8 +126,8 @@ class Result(BatchedResultBase):
     def potentials(self) -> tuple[Any, Any]:
         """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m(q) eps)); cost and mass m(q) are those of the plan q.
 
-        q is `plan_pair[1]`. In a batch (B, n) and (B, m), NaN for items with eps = 0. Raises InputError if no item has
-        potentials.
+        q is `plan_pair[1]`, cost (n, m) that of the linear problem of the last step. In a batch (B, n) and (B, m), NaN
+        for items with eps = 0. Raises InputError if no item has potentials.
         """
         if self.tensors.potentials is None or bool(torch.isnan(self.tensors.potentials[0]).all()):
             raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")
@@ -335,7 +345,7 @@ class Result(BatchedResultBase):
     # -- files ---------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them: tensors, sizes, whether batched and NumPy, parameters."""
+        """Return arrays by name, as `save` writes them: tensors, sizes (B, 2) or (0, 2), batched, numpy, parameters."""
         arrays = output_to_arrays(self.tensors)
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)

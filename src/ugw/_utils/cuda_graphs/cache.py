@@ -21,7 +21,7 @@ class Signature:
     """
 
     def __init__(self, name: str) -> None:
-        """Store the name of the function; no call is counted yet."""
+        """Store the name of the function, with n_calls 0 and cannot_capture False."""
         self.name = name
         self.n_calls = 0
         self.cannot_capture = False
@@ -35,8 +35,9 @@ _graph_bytes = 0
 def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signature, list[Tensor]]:
     """Return (signature, tensors) of a call of a module-level function: a cache key, and all tensors of the arguments.
 
-    The `Signature` also counts calls. Calls have the same one if their arguments have equal structures (`flatten`), the
-    same tensors are repeated, and the settings of torch are the same.
+    The `Signature` also has the number of calls, which is not changed here. Calls have the same one if their arguments
+    differ in the values of tensors only, not in shapes, dtypes, devices, other values or which tensors are repeated,
+    and if the settings of torch are the same. tensors: in the order of the arguments, repeated ones repeatedly.
     """
     structures, tensors = zip(*map(flatten, arguments), strict=True)
     flat = [tensor for some in tensors for tensor in some]
@@ -80,7 +81,7 @@ def store_graph(signature: Signature, variant: Any, graph: Any) -> None:
 
 
 def pop_graph(signature: Signature, variant: Any) -> Any:
-    """Remove and return the graph of a signature and variant; None if there is none."""
+    """Remove the graph of a signature and variant from the cache and return it; None if there is none."""
     global _graph_bytes
     graph = stored_graphs.pop((signature, variant), None)
     _graph_bytes -= 0 if graph is None else graph.bytes

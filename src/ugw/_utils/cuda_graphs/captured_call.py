@@ -47,7 +47,7 @@ class CapturedCall:
     """The CUDA graph of one call of a function; later calls write the values of their arguments into those captured."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Capture function(*arguments), with copies of the arguments, into which later calls write theirs."""
+        """Capture function(*arguments), with copies of the arguments; `bytes`: device memory of both, in bytes."""
         # Each argument is copied by itself: which tensors two arguments share depends on the caller.
         held = tuple(cache.copy_record(without_cached_properties(argument)) for argument in arguments)
         self._inputs = list(leaves(held))

@@ -48,7 +48,12 @@ class CapturedStep:
     def __init__(
         self, step: Step, requested_rounds: RequestedRounds, properties: Callable[[Any, Any], CaptureProperties]
     ) -> None:
-        """Store the three functions that the class describes; nothing is captured before the first step."""
+        """Store three functions; nothing is captured before the first step.
+
+        step(settings, state, n_rounds) returns the next state and a report (status and diagnostics);
+        requested_rounds(settings, state) the rounds of inner iterations that each item needs next, (B,), 0 where the
+        usual number is enough; properties(settings, state) the facts that decide whether to capture.
+        """
         self._step, self._requested_rounds, self._properties_of = step, requested_rounds, properties
         self._settings: Any = None
         self._graphs: dict[int, StepGraph] = {}
@@ -62,7 +67,7 @@ class CapturedStep:
     def __call__(self, settings: Any, state: Any) -> tuple[Any, Any]:
         """Return the state after one step, and the report of the step: its status and diagnostics, (B,) each.
 
-        The next call may overwrite the tensors of the returned state.
+        The next call may overwrite the tensors of both. New settings begin with new graphs, or stored ones.
         """
         if settings is not self._settings:
             self._begin(settings, state)
@@ -95,8 +100,9 @@ class CapturedStep:
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
         """Return a function that maps the number of running items to the number of items to keep in the batch.
 
-        That is the next power of two, so that graphs are captured for few batch sizes, but at least as many items as
-        have `busy_entries` plan entries; for a step that cannot be captured it is the number of running items.
+        That is the least power of two that is not smaller, so that graphs are captured for few batch sizes, but at
+        least as many items as have 2^20 plan entries together; for a step that cannot be captured it is the number of
+        running items.
         """
         properties = self._properties_of(settings, state)
         if not properties.is_capturable:
@@ -157,9 +163,8 @@ class CapturedStep:
     def _choose_rounds(self, state: Any) -> int | None:
         """Return how many rounds of inner iterations the next step makes; None: it iterates to the tolerance.
 
-        It is `usual_rounds` while fewer than a share `min_share_of_waiting` of the items need more, except in every
-        `patience_steps`-th step in which some do. Otherwise it is `many_rounds`, or None if these are too few or the
-        signature is new. These constants are in CAPTURE_CONFIG.
+        It is 2 while fewer than a quarter of the items need more, except in every 8th step in which some do. Otherwise
+        it is 40, or None if an item needs more than 40 or no earlier run made such steps.
         """
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
@@ -182,7 +187,10 @@ class StepGraph:
     def __init__(
         self, functions: tuple[Step, RequestedRounds], settings: Any, state: Any, n_rounds: int, *, is_kept: bool
     ) -> None:
-        """Capture the step from `state` with n_rounds rounds of inner iterations. functions: step, requested_rounds."""
+        """Capture the step from `state` with n_rounds rounds of inner iterations. functions: step, requested_rounds.
+
+        Sets `new`, the output state, and `bytes`, the device memory that the graph holds with its inputs.
+        """
         step, requested_rounds = functions
         self._settings = cache.copy_record(without_cached_properties(settings)) if is_kept else settings
         self._settings_tensors, self._first = list(leaves(self._settings)), clone(state)
@@ -197,7 +205,7 @@ class StepGraph:
         self.bytes = read + self._measure(make_step, requested_rounds)
 
     def _measure(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> int:
-        """Capture the step by `_capture`; return the bytes of device memory that its graphs hold."""
+        """Capture the step by `_capture`, which sets its outputs; return the bytes of device memory its graphs hold."""
         return cache.measure_capture(self._device, lambda: self._capture(make_step, requested_rounds))
 
     def _capture(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> None:
@@ -243,16 +251,20 @@ class StepGraph:
 
 
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
-    """Return (3,), float64: are all diagnostics of the report finite (1 or 0), then the `_summary` of the state `new`.
+    """Return (3,), float64: finite, share, rounds. finite: 1 if all diagnostics of the report are, else 0.
 
-    The summary is the share of items that need more inner iterations than usual next, and the most rounds of these.
+    share: of the items that need more inner iterations than usual in the step after the state `new`; rounds: the most
+    that one of them needs, 0 if none does.
     """
     is_finite = torch.stack(list(report.diagnostics.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])
 
 
 def _summary(requested: Tensor) -> Tensor:
-    """Return (2,), float64: the share of items with requested > 0, and the largest entry. requested: (B,), rounds."""
+    """Return (2,), float64: the share of items with requested > 0, from 0 to 1, and the largest entry.
+
+    requested: (B,), rounds of inner iterations, 0 where the usual number is enough.
+    """
     return torch.stack([(requested > 0).double().mean(), requested.max().double()])
 
 
