@@ -341,6 +341,8 @@ def node_count(graph: Any) -> int:
 def layout(graph: networkx.Graph) -> np.ndarray:
     """Return positions (n, 2) of the nodes: their attributes `pos`, or `x` and `y`, or a deterministic layout.
 
+    That is by path lengths (Kamada–Kawai) up to 150 nodes, and by springs for more.
+
     >>> import networkx
     >>> layout(networkx.path_graph(3)).shape
     (3, 2)

@@ -89,9 +89,10 @@ class MatchPairs:
 def merge_matches(x: Matches, y: Matches, max_pairs: int) -> MatchPairs:
     """Return the index pairs (i, j), with plan entries, of the matches of points of both spaces, at most `max_pairs`.
 
-    x, y: the matches of points of the first and of the second space; a pair that is in both is returned once.
-    First come the largest matches of each point, then the second largest, and so on, each ordered by mass: ordered by
-    mass alone, the first thousand could all belong to a few points.
+    `n_first` is the number of those at the beginning that are the largest match of one of their points. x, y: matches
+    of points of the first and of the second space; a pair that is in both is returned once. First come the largest
+    matches of each point, then the second largest, and so on, each ordered by mass: ordered by mass alone, the first
+    thousand could all belong to a few points.
     """
     counts_x, counts_y = ([len(partners) for partners in side.partners] for side in (x, y))
     i = np.concatenate([np.repeat(x.points, counts_x), *y.partners]).astype(int)
