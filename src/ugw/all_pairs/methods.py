@@ -84,7 +84,7 @@ class Method:
 
     @property
     def spec(self) -> MethodSpec:
-        """The names of the method's options, its default rho, and its functions that check options and solve pairs."""
+        """A MethodSpec: option names, default rho, functions that check options and solve pairs, traits of (x, x)."""
         return METHOD_SPECS[self.name]
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
@@ -149,7 +149,7 @@ class MethodSpec:
 
 
 def pair_seconds(options: Options) -> tuple[float, float]:
-    """Return the estimated seconds of a pair on a CPU: a constant, and a factor of the estimated work of a step.
+    """Return (constant, factor): a pair of n and m points takes about constant + factor·n·m·(n + m + 100) s on a CPU.
 
     options: as `Method.solve_options` returns them, with the solver of all pairs. A Multistart takes as many times
     longer as it has starts.
@@ -319,7 +319,7 @@ def solve_self_pairs(x: Space, options: Options) -> Columns:
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
     """Return the columns of pairs (x, x) of value 0 by name: mass (P,), status CONVERGED, is_metric 1, others 0.
 
-    The mass is that of x, or of the plan if rho is `ugw.Mass`.
+    The mass is the total weight of x, or if rho is a `ugw.Mass` the number in it.
     """
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])

@@ -256,8 +256,8 @@ def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Resu
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
     """Return the arrays of plan.npz: "plan" (n, m), its row sums "source_marginal", column sums "target_marginal".
 
-    None is normalized. For a plan too large to store, "masses" and "partners", (n, k), replace "plan": the k = 10 (at
-    most m) largest entries of each row, and their columns.
+    The plan is not normalized. For one too large to store, "masses" and "partners", (n, k), replace "plan": the k = 10
+    (at most m) largest entries of each row, and their columns.
     """
     marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":

@@ -107,7 +107,8 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
 def rescale(spaces: Sequence[Space], scale: str | None, *, by_one_number: bool) -> list[Space]:
     """Return the spaces with distances divided by their maximum (scale "max") or mean ("mean"); unchanged for None.
 
-    by_one_number: divide the distances of all spaces by one number, the largest of their maxima or means.
+    The mean is aᵀ D a / m(a)², for weights a. by_one_number: divide the distances of all spaces by one number, the
+    largest of their maxima or means.
     """
     if scale is None:
         return list(spaces)

@@ -238,6 +238,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Return the initial plan between positives x and unlabeled y, (n, m), or its name in `ugw.solve`.
 
         comparable: whether both are points of one feature space; "auto" is then partial transport, otherwise "flb".
+        Plans and names other than "auto" and "partial-w" are returned unchanged.
         """
         init = (
             ("partial-w" if comparable else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init

@@ -135,8 +135,9 @@ def make_spaces(
 ) -> tuple[Space, Space, np.ndarray, InitialPlans]:
     """Return the batches of positives and of unlabeled points, labels and initial plans of the folds of these seeds.
 
-    A fold is a random draw. The labels, bool (folds, m), say which unlabeled points are positive; the last entry is an
-    object whose method `plans(rho1, rho2)` returns the initial plans (folds, n, m).
+    A fold is a random draw; its spaces have Euclidean distances and weights 1/n, 1/m. The labels, bool (folds, m), say
+    which unlabeled points are positive; the last entry is an object whose method `plans(rho1, rho2)` returns the
+    initial plans (folds, n, m).
     """
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))

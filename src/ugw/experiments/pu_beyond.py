@@ -84,7 +84,7 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
     It has the name as "task"; by method "accuracy" and "std", mean and standard deviation (ddof 1) in percent; under
     "lower" the number "folds" in which the best of several starts has a lower objective than one start, and "mean", the
-    mean of 1 − lower / one start over all folds; and "log2_rho", the mean of method "mass", whose rho
+    mean of 1 − best value / value of one start over all folds; and "log2_rho", the mean of method "mass", whose rho
     `ugw.rho_for_mass` chose.
     """
     table = []
