@@ -227,7 +227,7 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss:
 
 
 def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
-    """Return E D and E D² for the distance D of two random points of a space, each averaged over the spaces."""
+    """Return E D and E D², averaged over the spaces; D: distance of two points drawn with probabilities ∝ weights."""
     moments = []
     for space in spaces:
         log_weights = (space.weight_tensor / space.weight_tensor.sum()).detach().log()[None]
@@ -295,7 +295,8 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
     """Return value, mass, status, n_iter, sign_scale, arrays (P,) by name, of `ugw.solve` between batches x and y.
 
-    sign_scale is the distortion of the product plan, relative to which a debiased value counts as negative.
+    sign_scale is the distortion of the product plan a⊗b / sqrt(m(a) m(b)), the unit in which a debiased value is judged
+    as negative.
     """
     return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 

@@ -61,7 +61,7 @@ class Matching:
         return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
 
     def numbers(self, *names: str) -> dict[str, Any]:
-        """Return "rho" (text), "mass", "converged" and the attributes called `names`, by name, for a JSON file."""
+        """Return "rho" (text), "mass" of the plan, "converged" (bool) and the attributes `names`, by name, for JSON."""
         common = {"rho": str(self.rho), "mass": float(self.result.mass), "converged": bool(self.result.converged)}
         return common | {name: getattr(self, name) for name in names}
 

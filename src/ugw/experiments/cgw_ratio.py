@@ -55,8 +55,8 @@ HEADER = "   n  pairs      min       5%   median      95%      max   CGW ≤ UGW
 def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
     """Return the ratios CGW / UGW (pairs,) of random pairs of spaces of n points, for rho = 0.1.
 
-    UGW is solved with eps = 1e-3, and valued without entropy. The record also has n, and whether CGW ≤ UGW is certified
-    for all. Points are uniform in the unit square, with weights 1/n.
+    A ratio is 1 where both are 0. UGW is solved with eps = 1e-3, and valued without entropy. The record also has n, and
+    whether CGW ≤ UGW is certified for all. Points are uniform in the unit square, with weights 1/n.
 
     >>> ratios = run(2, 5)
     >>> bool(ratios.values.max() <= 1 + 1e-9), ratios.certified

@@ -87,8 +87,8 @@ def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
 def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
     """Return points (n, k) whose distances approximate `distances` (n, n), by classical multidimensional scaling.
 
-    With more than `STYLE.max_mds_landmarks` points, those at evenly spaced indices are scaled as landmarks, and the
-    others are placed by their distances to these.
+    With more than 1000 points, 1000 at evenly spaced indices are scaled as landmarks, and the others are placed by
+    their distances to these.
     """
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
     return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
