@@ -55,10 +55,7 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
 
 
 def lines(curves: Curves) -> list[str]:
-    """Return a table as lines: titles; by shift CGW, UGW, CGW/UGW of each rho; last whether CGW ≤ UGW is certified.
-
-    The ratio is written as 1 where UGW is 0 up to rounding.
-    """
+    """Return a table as lines: titles; by shift CGW, UGW, CGW/UGW of each rho; last whether CGW ≤ UGW is certified."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
     for t, cgw, unbalanced in zip(curves.shifts, curves.cgw.T, curves.ugw.T, strict=True):

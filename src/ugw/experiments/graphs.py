@@ -155,10 +155,7 @@ def figure(records: Sequence[GraphMatching]) -> Figure:
 
 
 def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
-    """Return lines of text: for rho = 0.1, 1 and 10 the mass of the plan and the paper's; last why they may differ.
-
-    records: in this order of rho; further ones are left out.
-    """
+    """Return lines: masses of the first three plans (rho = 0.1, 1, 10) and the paper's; last why they may differ."""
     rows = [
         f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"
         for record, published in zip(records, PUBLISHED_MASSES, strict=False)

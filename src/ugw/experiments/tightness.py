@@ -79,10 +79,7 @@ def graph_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def bipartite_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the path lengths (n, n), in edges, of a connected bipartite graph: n // 3 nodes against the others.
-
-    A pair of nodes of different sides is an edge with probability 0.6.
-    """
+    """Return the path lengths (n, n), in edges, of a connected random graph between n // 3 nodes and the others."""
     side = np.arange(n) < n // 3
     return _connected_paths(lambda: (side[:, None] & ~side) & (rng.random((n, n)) < 0.6))
 
