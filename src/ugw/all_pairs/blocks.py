@@ -55,7 +55,10 @@ class BlockLimits:
     pair_seconds: tuple[float, float] | None = None
 
     def max_pairs(self, n: int, m: int, n_solves: int = 1) -> int:
-        """Return the maximum number of pairs of n and m points in a block, at least 1. n_solves: solves of a pair."""
+        """Return the maximum number of pairs of n and m points that are solved as one batch, at least 1.
+
+        n_solves: solves of a pair, by which its estimated seconds are multiplied.
+        """
         limit = self.max_entries // (n * m)
         if self.pair_seconds is not None:
             constant, factor = self.pair_seconds
@@ -142,5 +145,5 @@ def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
 
 
 def _estimated_work(n: int, m: int) -> float:
-    """Return the estimated number of arithmetic operations of one step for a pair of spaces of n and m points."""
+    """Return n·m·(n + m + 100), the estimated operations of one step for a pair of spaces of n and m points."""
     return n * m * (n + m + 100.0)  # matrix products, and about 100 operations per entry of a plan

@@ -50,10 +50,10 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], digests: Sequence[Sequence[str]], options: Any) -> Checkpoint:
-        """Return the path of a folder with the hash that identifies this run; raise if it belongs to another run.
+        """Return a Checkpoint: the path of the folder, and a hash of version, spaces and options, which is this run's.
 
-        The folder is created if it is missing. digests: hashes of the spaces of each list; options: values that
-        `to_json` accepts.
+        The folder is created if it is missing. Raises InputError if it belongs to another run, has other files, or
+        cannot be written to. digests: hashes of the spaces of each list; options: values that `to_json` accepts.
         """
         path = as_path("checkpoint", folder, kind="folder")
         manifest = {"format": FORMAT, "version": version(), "data": _hash(digests), "options": to_json(options)}
@@ -72,7 +72,10 @@ class Checkpoint:
         return cls(path, _hash(manifest))
 
     def read_blocks(self, blocks: Sequence[Block]) -> dict[int, Columns]:
-        """Return the results (arrays by name) of each block that has an intact file, by the index of the block."""
+        """Return the results (arrays by name) of each block that has an intact file, by index; others are left out.
+
+        Raises InputError if a file is of another run.
+        """
         columns_of = {k: self._read_block(k, block) for k, block in enumerate(blocks)}
         return {k: columns for k, columns in columns_of.items() if columns is not None}
 
@@ -102,7 +105,10 @@ class Checkpoint:
 
 
 def to_json(value: Any) -> Any:
-    """Return an option as JSON values, inf and nan as text, arrays as flat lists; InputError for other objects."""
+    """Return an option as JSON values: inf and nan as text, arrays as flat lists, records as {class name: contents}.
+
+    The contents are a dict of fields, or the number of a Divergence. Raises InputError for other objects.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.floating):

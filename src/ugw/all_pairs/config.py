@@ -53,7 +53,7 @@ class PairwiseConfig:
     dask_poll_seconds: float = 5.0
 
     def block_entries(self, device: str) -> tuple[int, int]:
-        """Return the minimum and maximum of plan entries of a block on a device type, "cpu" or "cuda"."""
+        """Return (minimum, maximum) of the plan entries of pairs solved as one batch; device: "cpu" or "cuda"."""
         if device == "cuda":
             return self.min_block_entries_cuda, self.max_block_entries_cuda
         return self.min_block_entries_cpu, self.max_block_entries_cpu

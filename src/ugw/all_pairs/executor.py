@@ -27,8 +27,9 @@ def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Itera
     """Yield (key, (results, failures)) of the task of each key, in the order in which the tasks end.
 
     results: arrays by name of the pairs that were solved; failures: (position in the task, error message) of others.
-    make_task: returns the task of a key; it is called when the task is sent, to save memory.
-    n_jobs: processes on this machine; None for the setting of `joblib.parallel_config`, or this process without it.
+    make_task: returns the task of a key; it is called when the task is sent, to save memory. n_jobs: processes on this
+    machine, −1 for one per core; None for the setting of `joblib.parallel_config`, or this process without it.
+    Raises WorkersDied if worker processes end before their tasks three times in a row.
     """
     n_workers = resolve_n_workers(n_jobs)
     if n_workers == 1:
@@ -54,8 +55,8 @@ def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Itera
 def resolve_n_workers(n_jobs: int | None) -> int:
     """Return the number of processes to request from joblib, -1 for all cores or workers; 1: solve in this process.
 
-    n_jobs: number of processes asked for, None for the setting of joblib. Raises InputError if it is no whole number,
-    or if joblib is needed and missing.
+    n_jobs: number of processes asked for, None for the setting of joblib. Raises InputError if it is 0 or no whole
+    number, or if joblib is needed and missing.
     """
     if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
         raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {describe_value(n_jobs)}")

@@ -49,6 +49,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     checkpoint: a folder for finished blocks; the same call continues from there and returns the same numbers.
     progress: show a progress bar.
 
+    Values are objectives, not roots; `distances` of the result are their roots, for "cgw" and "gw" with eps = 0.
     Warns once (ConvergenceWarning) if a pair did not converge; `result.check()` raises. If pairs fail, `ugw.Incomplete`
     is raised; its message names the first, and its `result` has all other pairs.
 

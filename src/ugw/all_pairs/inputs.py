@@ -134,6 +134,6 @@ def _check_compatible(*lists: SpaceList) -> None:
 
 
 def _shared_properties(space: Space) -> dict[str, str]:
-    """Return the dtype, the device and the number of features per point ("none" without) as texts, by their names."""
+    """Return texts by name: "dtype", "device", and "width of features", their number per point ("none" without)."""
     width = "none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1])
     return {"dtype": dtype_name(space.dtype), "device": str(space.device), "width of features": width}

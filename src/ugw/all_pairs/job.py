@@ -69,7 +69,10 @@ class PairwiseJob:
         return np.array(self.orders[lists[0]])[pairs[:, 0]], np.array(self.orders[lists[1]])[pairs[:, 1]]
 
     def make_task(self, k: int) -> Task:
-        """Return block k with all that a worker needs: its pairs, each space once per side, method and options."""
+        """Return batch k as a Task: its pairs, the spaces they need (once per side), method name, options and device.
+
+        For pairs of spaces with themselves the second side is empty.
+        """
         block = self.blocks[k]
         rows, cols = self.list_indices(block)
         (needed_rows, first), (needed_cols, second) = (np.unique(side, return_inverse=True) for side in (rows, cols))
@@ -104,7 +107,7 @@ class ResultMatrix:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Create all result arrays, filled with NaN or 0; set those of pairs (x, x) if they are known exactly."""
+        """Create all result arrays, NaN (status, n_iter: 0); set those of pairs (x, x) known to have the value 0."""
         first, second = self.job.sides
         shape = len(first.spaces), len(second.spaces)
         first_self, second_self = self.self_columns
@@ -119,7 +122,8 @@ class ResultMatrix:
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
         """Write the results of a block into the matrices, and append texts about its failures to `self.failures`.
 
-        columns: arrays of the solved pairs, by name; failures: (position in the block, error message) of the others.
+        If (y, x) has the result of (x, y), both entries are written. columns: arrays of the solved pairs, by name;
+        failures: (position in the block, error message) of the others.
         """
         all_rows, all_cols = self.job.list_indices(block)
         rows, cols = (np.delete(side, [k for k, _ in failures]) for side in (all_rows, all_cols))
@@ -135,7 +139,10 @@ class ResultMatrix:
             self.failures.append((f"({first.label(all_rows[k])}, {second.label(all_cols[k])})", text))
 
     def result(self) -> PairwiseResult:
-        """Return the result of all pairs so far; pairs not solved have the value NaN and the status RUNNING."""
+        """Return the `PairwiseResult` of all pairs so far; pairs not solved have the value NaN and the status RUNNING.
+
+        For one list the diagonal has the results of spaces with themselves; the values of "debiased" are 0 there.
+        """
         job, columns = self.job, dict(self.pair_columns)
         if job.method.spec.needs_self_values:
             columns |= self._debiased_columns()
@@ -159,7 +166,10 @@ class ResultMatrix:
         )
 
     def _debiased_columns(self) -> Columns:
-        """Return the debiased values and their status codes as columns "value" and "status", (n, m) each."""
+        """Return the debiased values and their status codes as columns "value" and "status", (n, m) each.
+
+        A value is UGW(x, y) − ½ UGW(x, x) − ½ UGW(y, y) + (eps/2)(m(x)² − m(y)²)², m: total weight.
+        """
         first, second = (self.self_columns[0],) * 2 if self.job.has_one_list else self.self_columns
         masses = [np.array([float(s.weight_tensor.double().sum()) for s in side.spaces]) for side in self.job.sides]
         value = debiased_value(
@@ -176,7 +186,10 @@ class ResultMatrix:
         return {"value": value, "status": debiased_codes(tensors[0], tensors[1], tensors[2:]).numpy()}
 
     def _distances(self, columns: Columns) -> object:
-        """Return the distances (n, m): roots of the values, for "cgw" and "gw"; None if these are no known metric."""
+        """Return distances (n, m), square roots of values ("cgw" by PartialTransport: another root); None if no metric.
+
+        Only "gw" with eps = 0, and "cgw" with eps = 0 where all solved pairs have `is_metric`, have distances.
+        """
         name = self.job.method.name
         if name == "cgw":
             flags = columns["is_metric"][~np.isnan(columns["is_metric"])]

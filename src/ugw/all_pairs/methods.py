@@ -84,11 +84,14 @@ class Method:
 
     @property
     def spec(self) -> MethodSpec:
-        """The names of the method's options, its default rho, and its functions that check options and solve pairs."""
+        """A MethodSpec: option names, default rho, functions that check options and solve pairs, traits of (x, x)."""
         return METHOD_SPECS[self.name]
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
-        """Return the keyword arguments for `ugw.solve` or `ugw.solve_conic`, checked, with "auto" resolved."""
+        """Return the keyword arguments for `ugw.solve` or `ugw.solve_conic`, checked, with "auto" resolved.
+
+        Keys: rho, eps, solver (unchanged, may be None), init, and loss and fused, or for "cgw" cone.
+        """
         if rho is None or (isinstance(rho, str) and rho != "auto"):
             expected = 'one number for all pairs, a tuple of two, a KL, TV or Mass, or "auto"'
             raise InputError(f"rho of pairwise must be {expected}, got {describe_value(rho)}")
@@ -107,8 +110,9 @@ class Method:
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
 
     def parameters(self, options: Options) -> dict[str, Any]:
-        """Return the method and `options` as a dict of plain values, in the form of `Result.parameters`.
+        """Return as a dict of plain values "method", "divergence", "eps", "rho" ([of x, of y]) or "mass", and others.
 
+        The others are the solver and init, and loss, fused and cone unless None, as in `Result.parameters`.
         options: as `solve_options` returns them, with the solver of all pairs.
         """
         others = {name: value for name, value in options.items() if name not in ("rho", "eps") and value is not None}
@@ -145,7 +149,7 @@ class MethodSpec:
 
 
 def pair_seconds(options: Options) -> tuple[float, float]:
-    """Return the estimated seconds of a pair on a CPU: a constant, and a factor of the estimated work of a step.
+    """Return (constant, factor): a pair of n and m points takes about constant + factor·n·m·(n + m + 100) s on a CPU.
 
     options: as `Method.solve_options` returns them, with the solver of all pairs. A Multistart takes as many times
     longer as it has starts.
@@ -209,9 +213,9 @@ def _check_eps(eps: Any) -> None:
 def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss: Any = None) -> float:
     """Return the eps that "auto" is for "debiased": one number, 1 % of the mean distortion averaged over all pairs.
 
-    first, second: the spaces of both lists; loss: λ, t² if None. The mean of (Dx − Dy)² under the product plan a⊗b
-    is E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean distortion of each pair is
-    computed, which takes far less time than its solve.
+    first, second: the spaces of both lists; loss: λ, t² if None. The mean of (Dx − Dy)² under the product plan a⊗b of
+    weights scaled to mass 1 is E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean
+    distortion of each pair is computed, which takes far less time than its solve.
     """
     if loss is not None:
         auto = resolve_eps("auto", 1.0)
@@ -223,7 +227,7 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss:
 
 
 def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
-    """Return E D and E D² for the distance D of two random points of a space, each averaged over the spaces."""
+    """Return E D and E D², averaged over the spaces; D: distance of two points drawn with probabilities ∝ weights."""
     moments = []
     for space in spaces:
         log_weights = (space.weight_tensor / space.weight_tensor.sum()).detach().log()[None]
@@ -276,7 +280,7 @@ def _build_problem(x: Space, y: Space, options: Options) -> UGW:
 
 
 def _columns(result: Result, **extra: Tensor) -> Columns:
-    """Return value, mass, status, n_iter of a batch of P results, and the `extra` tensors, as arrays (P,) by name."""
+    """Return value (objective), mass of the plan, status, n_iter of P results, and `extra`, as arrays (P,) by name."""
     output = result.tensors
     columns = {"value": output.terms.total, "mass": output.plan.sum(dim=(1, 2), dtype=torch.float64)}
     columns |= {"status": output.status, "n_iter": output.n_iter, **extra}
@@ -291,7 +295,8 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
     """Return value, mass, status, n_iter, sign_scale, arrays (P,) by name, of `ugw.solve` between batches x and y.
 
-    sign_scale is the distortion of the product plan, relative to which a debiased value counts as negative.
+    sign_scale is the distortion of the product plan a⊗b / sqrt(m(a) m(b)), the unit in which a debiased value is judged
+    as negative.
     """
     return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 
@@ -306,14 +311,17 @@ def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
 def solve_self_pairs(x: Space, options: Options) -> Columns:
     """Return value, mass, status, n_iter, arrays (P,) by name, of `ugw.solve` of each space of x with itself.
 
-    Each is solved from the initial plan of `options` and from the identity, and has the better result.
+    Each is solved from the initial plan of `options` and from the identity, and has the result of lower value.
     """
     arguments = SolveArguments(**{name: value for name, value in options.items() if name != "init"})
     return _columns(solve_self_term(arguments, arguments.build_problem(x, x), options["init"]))
 
 
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
-    """Return the columns of pairs (x, x) of value 0 by name: mass (P,), status CONVERGED, is_metric 1, others 0."""
+    """Return the columns of pairs (x, x) of value 0 by name: mass (P,), status CONVERGED, is_metric 1, others 0.
+
+    The mass is the total weight of x, or if rho is a `ugw.Mass` the number in it.
+    """
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])
     zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)

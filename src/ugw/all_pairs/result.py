@@ -73,7 +73,10 @@ class PairwiseResult(ResultBase):
 
     @property
     def distances(self) -> Any:
-        """Distances (n, m), roots of the values, for "cgw" and for "gw" with eps = 0; InputError for other methods."""
+        """Distances (n, m), for "cgw" (if known to be a metric) and "gw" with eps = 0; InputError otherwise.
+
+        They are the square roots of the values; for "cgw" with the cone PartialTransport the q-th roots.
+        """
         if self.roots is None:
             reasons = {
                 "cgw": " with this cone, rho and eps (see `is_metric` of `ugw.solve_conic`; it takes eps = 0)",
@@ -108,7 +111,7 @@ class PairwiseResult(ResultBase):
         return [("method", self.method), ("pairs", f"{n} × {m}"), ("values", spread), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return all matrices by name, and method, names and parameters as JSON text, for `save`."""
+        """Return for `save` all matrices by name, "facts" (method, names, parameters as JSON), and the bool "numpy"."""
         arrays = {"numpy": np.array(isinstance(self.values, np.ndarray))}
         for name in _TABLES:
             if getattr(self, name) is not None:
@@ -118,7 +121,7 @@ class PairwiseResult(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the `PairwiseResult` stored in arrays that `to_arrays` made; raise if some are missing or misfit."""
+        """Return the `PairwiseResult` stored in the arrays of `to_arrays`; KeyError or ValueError for other arrays."""
         facts = from_json_array(arrays["facts"])
         names = tuple(None if side is None else tuple(side) for side in facts["names"])
         tables: dict[str, Any] = {name: arrays.get(name) for name in _TABLES}
@@ -136,7 +139,8 @@ class PairwiseResult(ResultBase):
     def to_frame(self, what: str = "values") -> pandas.DataFrame:
         """Return a matrix (n, m) as a pandas DataFrame whose index and columns are the names of the spaces.
 
-        what: "values", "masses", "distances", "status" or "n_iter".
+        Without names these are 0, 1, and so on. what: "values", "masses", "distances", "status" (enum members) or
+        "n_iter". Raises InputError for "distances" of a method without any.
         """
         try:
             import pandas
@@ -152,7 +156,7 @@ class PairwiseResult(ResultBase):
         return table if isinstance(table, np.ndarray) else to_array(table)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows, which is the number of spaces of the first list."""
         return len(self.codes)
 
     def __repr__(self) -> str:

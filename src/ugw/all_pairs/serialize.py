@@ -28,7 +28,7 @@ def portable_copy(space: Space) -> Space:
 
 
 def digest(space: Space) -> str:
-    """Return a hash of all tensors of a space, with their names, dtypes and shapes, in hexadecimal digits."""
+    """Return a hash, 32 hexadecimal digits, of all tensors of a space, with their names, dtypes and shapes."""
     hasher = blake2b(digest_size=16)
 
     def add(name: str, value: Any) -> None:

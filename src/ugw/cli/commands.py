@@ -76,7 +76,7 @@ def _folder_name(text: str) -> str:
 def _parse_rho(text: str) -> float | tuple[float, ...]:
     """Return rho, one or two floats, for the text of --rho: a number, inf, or two of these separated by a comma.
 
-    Raises click.BadParameter for other texts.
+    Two are for source and target. Raises click.BadParameter for other texts.
     """
     try:
         parts = tuple(float(part) for part in text.split(","))

@@ -185,7 +185,7 @@ def _is_number(text: str) -> bool:
 
 
 def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
-    """Return the error message for numbered lines that are not a table: what is wrong in the first wrong line."""
+    """Return the error message for lines (number, text) that are no table: what is wrong in the first wrong line."""
     width = None
     for i, line in numbered_lines:
         fields = next(csv.reader([line], delimiter=delimiter))
@@ -209,7 +209,8 @@ def is_graph(source: str) -> bool:
 def read_graph(source: str) -> networkx.Graph:
     """Return the graph of a `.graphml`, `.gml` or `.edgelist` file; raise InputError if it is empty or unreadable.
 
-    An `.edgelist` has lines `node node [length]` and is undirected.
+    Edge lengths are in the attribute `weight`, missing if the file has none. An `.edgelist` has lines `node node
+    [length]` and is undirected; graphs of other files may be directed, as the file says.
     """
     import networkx
 

@@ -92,7 +92,10 @@ class MatchInput:
 
 
 def run(options: Options) -> tuple[ugw.Result, str]:
-    """Run `ugw match`: read both inputs, solve, write all files; return the result and the lines to print, one text."""
+    """Run `ugw match`: read both inputs, solve, write all files; return the result and the lines to print, one text.
+
+    The files are plan.npz, summary.json and matching.png in the folder --out, and the page --report if given.
+    """
     page = _report_path(options)
     source, target = read_input(options, "source"), read_input(options, "target")
     _check_unused_options(options, source, target)
@@ -225,7 +228,7 @@ def _check_unused_options(options: Options, source: MatchInput, target: MatchInp
 
 
 def read_eps(text: str) -> Any:
-    """Return eps for `ugw.solve` from the text of --eps: a float, `ugw.relative` for a percentage, or "auto".
+    """Return eps for `ugw.solve` from the text of --eps: a float, "auto", or for "P%" `ugw.relative(P/100)`.
 
     >>> read_eps("0.5"), read_eps("auto")
     (0.5, 'auto')
@@ -253,8 +256,8 @@ def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Resu
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
     """Return the arrays of plan.npz: "plan" (n, m), its row sums "source_marginal", column sums "target_marginal".
 
-    For a plan too large to store, "masses" and "partners", (n, k), replace "plan": the k largest entries of each row,
-    and their columns.
+    The plan is not normalized. For one too large to store, "masses" and "partners", (n, k), replace "plan": the k = 10
+    (at most m) largest entries of each row, and their columns.
     """
     marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":
@@ -264,7 +267,11 @@ def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
 
 
 def _result_entries(result: ugw.Result) -> dict[str, Any]:
-    """Return the entries of summary.json about the result, by name: value, terms, mass, status, history and others."""
+    """Return the entries of summary.json about the result, by name.
+
+    value, terms, mass, marginal_error, converged, status (lower-case name), message, n_iter, n_iter_search, backend,
+    parameters, and history: a dict of objective, change, residual and mass by step.
+    """
     history = result.history
     return {
         "value": result.value,

@@ -138,7 +138,7 @@ def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> Label
 
 
 def _three_communities(n: int, seed: int) -> networkx.Graph:
-    """Return a connected random graph of n nodes, a third of them in each of three communities."""
+    """Return a connected random graph of n nodes, three communities of about n/3, without edge lengths."""
     import networkx
 
     sizes, rng = [n // 3, n // 3, n - 2 * (n // 3)], np.random.default_rng(seed)
@@ -156,7 +156,8 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
 
     Nodes are labeled by part: both have a ring, a long branch, a short branch and a cluster. The target's cluster has
     about half as many nodes, its long branch ends in a small circle that the source does not have, and its positions
-    have other noise. Edges are short edges of the Delaunay triangulation, with Euclidean lengths.
+    have other noise. Edges are those of the Delaunay triangulation of length ≤ 8/n and those that keep the graph
+    connected, with Euclidean lengths in the attribute `weight`.
 
     >>> source, target = planar_graphs()
     >>> sorted(set(target.names) - set(source.names))

@@ -62,9 +62,10 @@ def office_caltech10(
 
 
 def _read_domain(key: str, path: str | os.PathLike[str] | None, all_keys: list[str]) -> Domain:
-    """Return images of a domain by a key such as "surf_dslr": features, classes; InputError if not in `all_keys`.
+    """Return images of a domain by a key such as "surf_dslr": features, classes, reduced features.
 
-    path: the folder with the files; None searches the folder $UGW_DATA, then the cache folder.
+    Raises InputError if the key is not in `all_keys`, or the file is missing or has other contents. path: the folder
+    with the files; None searches the folder $UGW_DATA, then the cache folder.
     """
     if key not in all_keys:
         raise InputError(f"the features of a domain must be one of {', '.join(all_keys)}, got {key}")

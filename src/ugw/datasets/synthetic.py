@@ -46,7 +46,8 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
 def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labeled:
     """Return n labeled points of R² on two interleaved half circles of radius 1 with noise, and `outliers` more.
 
-    The outliers are a tight cluster beside the moons, class 2. noise: standard deviation.
+    Classes 0 and 1 are the moons, of n // 2 and n − n // 2 points; class 2 are the outliers, a tight cluster beside
+    them. noise: standard deviation of each coordinate of the moons' points.
 
     >>> two_moons(n=100, outliers=10).counts
     {'upper': 50, 'lower': 50, 'outliers': 10}

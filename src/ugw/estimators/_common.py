@@ -52,7 +52,11 @@ class KNN:
         check_bool("KNN bridge", self.bridge)
 
     def __call__(self, points: np.ndarray) -> Space:
-        """Return the space of the points (n, d) with shortest paths in their k-nearest-neighbor graph, weights 1/n."""
+        """Return the space of the points (n, d) with shortest paths in their k-nearest-neighbor graph, weights 1/n.
+
+        k is at most n − 1. Edges have the lengths of the metric, or 1 if `hops`. A graph that is not connected raises
+        InputError, or with `bridge` points of different components get the largest finite distance.
+        """
         points = as_points("points", to_numpy(points), batch=False).numpy()
         k = min(self.k, len(points) - 1)
         try:
@@ -66,7 +70,8 @@ class KNN:
         """Return the space of the n nodes of an undirected graph with shortest-path distances and weights 1/n.
 
         graph: sparse matrix (n, n) whose stored entries are edges with these lengths (1 if `hops`); points: (n, d),
-        stored in the space if given.
+        stored in the space if given. A graph that is not connected raises InputError, or with `bridge` nodes of
+        different components get the largest finite distance.
         """
         entries = coo_array(graph)
         edges = np.stack([entries.row, entries.col], axis=1)
@@ -82,7 +87,8 @@ class KNN:
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     """Return the space of points (n, d), with weights 1/n; return a Space unchanged.
 
-    metric: a distance by name, "knn" for `KNN()`, or a function that makes a Space of points; batches: accept a batch.
+    metric: a distance by name, "knn" for `KNN()`, shortest paths between 15 nearest neighbors, or a function that makes
+    a Space of points, whose result is returned. InputError for a batch of Spaces unless `batches`.
     """
     if isinstance(points, Space):
         if points.batched and not batches:
@@ -101,7 +107,8 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
 def rescale(spaces: Sequence[Space], scale: str | None, *, by_one_number: bool) -> list[Space]:
     """Return the spaces with distances divided by their maximum (scale "max") or mean ("mean"); unchanged for None.
 
-    by_one_number: divide the distances of all spaces by one number, the largest of their maxima or means.
+    The mean is aᵀ D a / m(a)², for weights a. by_one_number: divide the distances of all spaces by one number, the
+    largest of their maxima or means.
     """
     if scale is None:
         return list(spaces)
@@ -142,7 +149,7 @@ def kept_fractions(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
 
 
 def nearest_indices(fitted_points: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return for each of k points (k, d) the index of the nearest one of the fitted points (n, d), (k,)."""
+    """Return for each of k points (k, d) the index, (k,), of the nearest (Euclidean) of the fitted points (n, d)."""
     return cKDTree(fitted_points).query(points)[1]
 
 
@@ -190,7 +197,8 @@ def score_candidates(
     """Return (rho, eps, score, converged) for every rho with every eps of the estimator's lists, as `Candidate`.
 
     All values of eps with the first rho come first. All are solved as one batch between x and y. init: initial plan of
-    all solves, or its name; score: function that returns the score of a result, higher is better.
+    all solves, or its name; score: function that returns the score of a result, higher is better. A tuple in the list
+    of rho is one candidate, (of x, of y); a rho or eps that is no list is the only one.
     """
     parameters = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
     lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in parameters)

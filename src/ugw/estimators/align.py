@@ -87,14 +87,18 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, Y: Any = None, *, pairs: Any = None, labels: Any = None) -> Self:
-        """Solve UGW between X (n, d) and Y (m, e) or (m,), set `plan_`, `embedding_` and others, and return self.
+        """Solve UGW between X (n, d) and Y (m, e) or (m,), set the attributes below, and return self.
 
-        X, Y: arrays, Spaces, or AnnData, which get the results in obs and obsm; row i of X need not match row i of Y.
+        `result_`; `plan_` (n, m), not normalized, a `LazyPlan` if too large to store; `mass_`, for X (n,) and for Y
+        (m,) the fraction of its weight that each point sends or receives; `embedding_` (n, e), X in the space of Y,
+        None if Y has no points; `rho_`, `eps_`; `validation_`, scores of the candidates, None without lists.
+        X, Y: arrays, Spaces, or AnnData, which get obs["ugw_mass"], `mass_`, and obsm["X_ugw"], their points in the
+        space of Y; row i of X need not match row i of Y.
         pairs: (k, 2) indices of matching rows, or "rows" if row i of X matches row i of Y; labels: (of X, of Y), arrays
         (n,) and (m,). Both serve only to score lists of `rho` and `eps`, by FOSCTTM or by the fraction of labels that
-        are transferred correctly. For two AnnData `labels` may be the name of a column of obs, which is also
-        transferred: the one without it gets obs["ugw_" + labels]. Missing labels (None, NaN) are not transferred and
-        not scored.
+        are transferred correctly. For two AnnData `labels` may be the name of a column of obs; obs["ugw_" +
+        labels] of each is set to labels transferred from the opposite one, if that has the column. Missing labels
+        (None, NaN) are not transferred and not scored.
         """
         if Y is None:
             raise InputError("Aligner requires y to be passed, but the target y is None")
@@ -122,27 +126,29 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return points X (k, d) projected to the space of Y, (k, e).
+        """Return points X (k, d), or the fitted Space for all its points, projected to the space of Y, (k, e).
 
         A point given to `fit` becomes its row of `embedding_`, the mean of the points of Y weighted by its row of
-        `plan_`, NaN if that is 0; a new point gets the projection of the nearest point given to `fit`.
+        `plan_`, NaN if that is 0; a new point gets the projection of the nearest point given to `fit`. Raises
+        InputError if Y has no points.
         """
         return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:
-        """Return points Y (k, e) projected to the space of X, (k, d).
+        """Return points Y (k, e), or the fitted Space for all its points, projected to the space of X, (k, d).
 
         A point given to `fit` becomes the mean of the points of X weighted by its column of `plan_`, NaN if that is 0;
-        a new point gets the projection of the nearest point given to `fit`.
+        a new point gets the projection of the nearest point given to `fit`. Raises InputError if X has no points.
         """
         return self._project_side(1, "Y", Y)
 
     def transfer_labels(self, labels: Any, *, back: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return for each point of Y the label from which it receives the most mass, (m,), and its fraction, (m,).
 
-        labels: (n,), of the points of X. The fraction is that of the mass received from all labeled points. back: the
-        same from labels (m,) of Y to the points of X. Points that receive nothing get the most frequent label and the
-        fraction 0; of labels with equal mass the smaller one is taken.
+        labels: (n,), of the points of X; those that are None or NaN do not count. The fraction is that of the mass
+        received from all labeled points. back: the same from labels (m,) of Y to the points of X, (n,) each. Points
+        that receive nothing get the most frequent label and the fraction 0; of labels with equal mass the smaller one
+        is taken.
         """
         check_is_fitted(self)
         plan = self.plan_.T if back else self.plan_
@@ -152,7 +158,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return vote_labels(plan, labels)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return 1 − FOSCTTM of X projected to the space of Y, row i of X matching row i of y; 1 is perfect."""
+        """Return 1 − FOSCTTM of X projected to the space of Y, row i of X matching row i of y; 1 is perfect.
+
+        FOSCTTM is the mean fraction of samples closer than the true match; a row without projection counts as 1.
+        """
         return 1.0 - foscttm(self.transform(X), self._read_points("Y", y))
 
     # -- parts ---------------------------------------------------------------------------------------------
@@ -205,7 +214,8 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _write_anndata(self, sides: tuple[Any, Any], label_name: str | None, labels: Any) -> None:
         """Write points in the space of Y, matched fractions and transferred labels into X and Y, if they are AnnData.
 
-        sides: (X, Y); label_name: column of obs to transfer, or None; labels: its values on each side, None if missing.
+        Keys: obsm["X_ugw"], obs["ugw_mass"], obs["ugw_" + label_name]. sides: (X, Y); label_name: column of obs to
+        transfer to the opposite side, or None; labels: its values on each side, None if missing.
         """
         for side, data in enumerate(sides):
             if anndata_io.is_anndata(data):
@@ -267,7 +277,8 @@ def vote_labels(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return for each column of a plan (n, m) the label whose rows send it the most mass, (m,), and its fraction, (m,).
 
     The fraction is relative to the mass that the column receives from all rows with a label. labels: (n,) of the rows;
-    rows whose label is missing do not vote. A column without votes gets the most frequent label and the fraction 0.
+    rows whose label is missing do not vote. A column without votes gets the most frequent label and the fraction 0; of
+    labels with equal mass the smaller one is taken.
 
     >>> vote_labels(np.array([[0.3, 0.0], [0.1, 0.0]]), np.array(["a", "b"]))
     (array(['a', 'a'], dtype='<U1'), array([0.75, 0.  ]))

@@ -104,8 +104,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Predict the unlabeled points of X: set `labels_`, `scores_` (received / weight), `result_`; return self.
+        """Predict the m unlabeled points of X: set `labels_` (m,), `scores_` (m,) and others; return self.
 
+        Labels are values of y; a score is the mass that a point receives, divided by its weight. Also sets `result_`
+        (from positives to unlabeled points), `classes_`, `rho_`, `eps_` and `validation_`, None without lists.
         X: (n, d), all points, in one feature space; y: (n,), 1 for a positive, 0 for unlabeled.
         """
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, ensure_min_samples=2)
@@ -129,10 +131,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     @renamed_arguments(unlabelled="unlabeled")
     def fit_spaces(self, positives: Any, unlabeled: Any, *, known: Any = None) -> Self:
-        """Predict unlabeled (m, e) from positives (n, d), points or Spaces: set what `fit` sets, and return self.
+        """Predict unlabeled (m, e) from positives (n, d), points or Spaces: set `labels_` and others; return self.
 
-        known: (m,), 1 or 0 where the label of an unlabeled point is known and −1 elsewhere. It serves only to score
-        lists of `rho` and `eps`, by the fraction of these labels that are predicted correctly.
+        `labels_` (m,) are 1 or 0, `scores_` (m,) received mass / weight; `result_`, `rho_`, `eps_` and `validation_`,
+        None without lists, are set too. known: (m,), 1 or 0 where the label of an unlabeled point is known and −1
+        elsewhere. It serves only to score lists of `rho` and `eps`, by the fraction of these labels that are predicted
+        correctly.
 
         Two batches of B Spaces of equal sizes are B problems, solved together: `labels_` and `scores_` are (B, m).
         Batches do not support `predict`, lists of `rho` and `eps`, and `scale`.
@@ -161,7 +165,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return score − threshold, (k,), of the fitted point nearest to each point X (k, d), > 0 for a positive.
 
-        The score is the fraction of its weight that a point receives. X: in the space of the unlabeled points.
+        The score is the fraction of its weight that a point receives; a positive given to `fit` has max(1, largest
+        difference of an unlabeled point). X: in the space of the unlabeled points.
         """
         check_is_fitted(self)
         if self._points is None:
@@ -233,6 +238,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Return the initial plan between positives x and unlabeled y, (n, m), or its name in `ugw.solve`.
 
         comparable: whether both are points of one feature space; "auto" is then partial transport, otherwise "flb".
+        Plans and names other than "auto" and "partial-w" are returned unchanged.
         """
         init = (
             ("partial-w" if comparable else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
@@ -252,8 +258,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def _score_by_hidden_positives(self, positives: np.ndarray, unlabeled: np.ndarray) -> list[Candidate]:
         """Return (rho, eps, score, converged) of each pair of the lists rho and eps, as `Candidate`.
 
-        A score is the fraction of the hidden positives that are predicted positive, where some random rows of positives
-        (n, d) are hidden among the unlabeled points (m, d) of the same feature space.
+        h random rows, a fifth, of positives (n, d) are hidden among the unlabeled points (m, d) of the same feature
+        space. A score is (number of these that are predicted positive + AUC/2) / (h + 1/2), in [0, 1], where AUC is the
+        fraction of pairs in which a hidden positive receives a larger fraction of its weight than an unlabeled point.
         """
         count = max(1, round(ESTIMATOR_CONFIG.hidden_fraction * len(positives)))
         if len(positives) - count < 2:

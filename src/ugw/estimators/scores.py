@@ -13,11 +13,11 @@ from ..geometry.point_distances import cross_distances
 
 
 def foscttm(projected: Any, target: Any) -> float:
-    """Return FOSCTTM, the fraction of samples closer than the true match, averaged over both directions.
+    """Return FOSCTTM, the fraction of the n − 1 other samples closer than the true match, averaged over all rows.
 
-    Row i of `projected` matches row i of `target`. 0 is perfect, 0.5 is chance. A row that was not projected (NaN)
-    counts as 1, the worst value.
-    projected, target: (n, d) each.
+    It is averaged over both directions, from projected to target rows and back; distances are Euclidean. Row i of
+    `projected` matches row i of `target`. 0 is perfect, 0.5 is chance. A row that was not projected (NaN) counts as 1,
+    the worst value. projected, target: (n, d) each.
 
     >>> foscttm([[0.0], [1.0], [2.0]], [[0.1], [1.1], [2.1]])
     0.0
@@ -42,7 +42,7 @@ def foscttm(projected: Any, target: Any) -> float:
 
 
 def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_labels: Any, *, k: int = 5) -> float:
-    """Return the fraction of projected rows whose label is that of most of their k nearest target rows.
+    """Return the fraction of all n projected rows whose label is the most frequent one of their k nearest target rows.
 
     projected: (n, d); target: (m, d); labels: (n,), (m,). NaN rows count as wrong. k = 5 as SCOT reports it.
 

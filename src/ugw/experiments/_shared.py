@@ -39,7 +39,7 @@ class Matching:
 
     @property
     def value(self) -> float:
-        """The value of the objective at the plan."""
+        """The objective of the solve at its plan, with marginal penalties and entropy, as a float."""
         return float(self.result.value)
 
     @property
@@ -56,12 +56,12 @@ class Matching:
 
     @property
     def on_outliers(self) -> float:
-        """Mass that the target's outliers receive, divided by their total weight (each point of the target has 1/m)."""
+        """Mass that the target's outliers (labels ≥ 2) receive over their total weight (each of m points has 1/m)."""
         is_outlier = self.target.labels >= 2
         return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
 
     def numbers(self, *names: str) -> dict[str, Any]:
-        """Return "rho" (text), "mass", "converged" and the attributes called `names`, by name, for a JSON file."""
+        """Return "rho" (text), "mass" of the plan, "converged" (bool) and the attributes `names`, by name, for JSON."""
         common = {"rho": str(self.rho), "mass": float(self.result.mass), "converged": bool(self.result.converged)}
         return common | {name: getattr(self, name) for name in names}
 
@@ -72,7 +72,7 @@ def method_name(rho: float) -> str:
 
 
 def format_rho(rho: float) -> str:
-    """Return the text `ρ = 0.1`, or `ρ = ∞` for hard marginals."""
+    """Return a rho as text such as `ρ = 0.1`, with six significant digits, or `ρ = ∞` for hard marginals."""
     return f"ρ = {rho:g}".replace("inf", "∞")
 
 

@@ -35,9 +35,10 @@ class Curves:
 
 
 def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float] = SHIFTS, seed: int = 0) -> Curves:
-    """Return the values of CGW and UGW (eps = 0) between n random points x_i and x_i + t·Δ_i, (rhos, shifts t) each.
+    """Return the values (no roots) of CGW and UGW, eps = 0, of n points x_i and x_i + t·Δ_i, (rhos, shifts t) each.
 
-    The record also has the rhos, the shifts, and whether CGW ≤ UGW is certified for all entries.
+    x_i: uniform in the unit square; Δ_i: standard normal; all weights 1/n. The record also has the rhos (of both
+    sides), the shifts, and whether CGW ≤ UGW is certified for all entries.
 
     >>> curves = run(n=4, rhos=(1.0,), shifts=(0.0, 0.3))
     >>> bool(abs(curves.cgw[0, 0]) < 1e-6 < curves.cgw[0, 1]), curves.certified
@@ -54,7 +55,7 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
 
 
 def lines(curves: Curves) -> list[str]:
-    """Return a table as lines: titles; CGW, UGW, CGW/UGW of each rho by shift; last whether CGW ≤ UGW is certified."""
+    """Return a table as lines: titles; by shift CGW, UGW, CGW/UGW of each rho; last whether CGW ≤ UGW is certified."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
     for t, cgw, unbalanced in zip(curves.shifts, curves.cgw.T, curves.ugw.T, strict=True):

@@ -57,7 +57,7 @@ class GridMatching(Matching):
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `HEADER` names: rho, eps, three percentages, information, convergence."""
+        """A line of the table: rho, eps; mass, `on_outliers` and `across` in %; `information`, convergence."""
         return (
             f"{format_rho(self.rho):<6} {self.eps:>5g} {self.result.mass:>10.1%} {self.on_outliers:>12.1%} "
             f"{self.across:>8.1%} {self.information:>12.3f} {self.converged:>6}"
@@ -73,7 +73,9 @@ LEGEND = (
 
 
 def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Grid:
-    """Return the UGW results between the graphs `communities_with_outliers`, a list for each rho with one for each eps.
+    """Return UGW results between two graphs of communities: for each rho a list with a record for each eps.
+
+    A record has both graphs, of `communities_with_outliers(n, seed=seed)`, rho, eps and the `ugw.Result`.
 
     >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5))
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5

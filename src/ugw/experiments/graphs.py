@@ -75,7 +75,7 @@ class GraphMatching:
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `header` names: title, mass, percentages, unmatched nodes, convergence."""
+        """A line of the table: title, mass, `received_fractions`, `part_to_part`, unmatched nodes, convergence."""
         parts = "".join(f"{share:>14.1%}" for share in self.received_fractions.values())
         converged = format_flag(self.result.converged)
         return (
@@ -110,7 +110,9 @@ LEGEND = "parts of the target: mass received over weight; discarded: nodes that 
 
 
 def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[GraphMatching]:
-    """Return the result between the graphs `planar_graphs(n, seed=seed)` for each rho, of UGW, or of GW for rho = ∞.
+    """Return for each rho a record of the result of UGW, of GW for rho = ∞, between the graphs of `planar_graphs`.
+
+    A record has a title, both graphs, and the `ugw.Result`. n: approximate number of nodes of each graph.
 
     >>> record = run(n=40, rhos=(0.1,))[0]
     >>> min(record.received_fractions, key=record.received_fractions.get)
@@ -125,7 +127,7 @@ def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: i
 
 
 def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
-    """Return RGB colors (n, 3) of the nodes by position: neighbors have similar colors, different parts do not."""
+    """Return RGB colors (n, 3) in [0, 1] of the nodes, mixtures of four colors by position, similar for neighbors."""
     distance = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
     weight = np.exp(-((distance / 0.18) ** 2) / 2) + 1e-9
     return (weight / weight.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _ANCHOR_COLORS])
@@ -153,7 +155,7 @@ def figure(records: Sequence[GraphMatching]) -> Figure:
 
 
 def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
-    """Return lines of text with the mass of each plan and that in the paper, which was computed with other graphs."""
+    """Return lines: masses of the first three plans (rho = 0.1, 1, 10) and the paper's; last why they may differ."""
     rows = [
         f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"
         for record, published in zip(records, PUBLISHED_MASSES, strict=False)

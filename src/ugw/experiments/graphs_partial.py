@@ -23,7 +23,8 @@ def run(
 ) -> tuple[list[graphs.GraphMatching], list[graphs.GraphMatching]]:
     """Return two lists: matchings by UGW for each rho, and matchings by partial GW at the masses of these UGW plans.
 
-    Both end with one entry more, balanced GW: with entropy in the first list, without in the second.
+    Both end with one entry more, balanced GW: with entropy in the first list, without in the second. An entry has a
+    title, both graphs, and the `ugw.Result`.
     n: approximate number of nodes of each graph; eps: of UGW.
 
     >>> unbalanced, partial = run(n=32, rhos=(0.1,))

@@ -54,12 +54,15 @@ class Record(Matching):
 
     @property
     def across(self) -> float:
-        """Fraction of the plan's mass that goes from one class to the other."""
+        """Fraction, in [0, 1], of the plan's mass that joins points of different classes, in either direction."""
         return 1 - self.same_class
 
     @property
     def line(self) -> str:
-        """A line of the table: target, method, value and its terms, mass, `across`, convergence, seconds."""
+        """A line of the table: target, method, objective, its four terms, mass, `across`, convergence, seconds.
+
+        The terms are the distortion, the penalties of both marginals, and the entropy.
+        """
         result, terms = self.result, self.result.terms
         return (
             f"{self.mixture:<24} {self.method:<4} {result.value:>8.4f} {terms.distortion:>9.4f} "
@@ -77,10 +80,10 @@ def run(
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Return for each share the result of GW, then that of UGW with this rho, with both point sets of n points.
+    """Return for each share a record of GW, then one of UGW with this rho, between two point sets of n points each.
 
-    shares: the ellipse's fractions of the target's points, whose others are in a square; report: called with each
-    record when it is ready.
+    A record has the point sets, rho, the `ugw.Result`, the share, and the seconds of the solve. shares: the ellipse's
+    fractions of the target's points, whose others are in a square; report: called with each record when it is ready.
 
     >>> [(record.method, record.across < 0.05) for record in run(n=20, eps=0.02, shares=(0.3,))]
     [('GW', False), ('UGW', True)]
@@ -160,9 +163,9 @@ def _draw_panel(ax: Axes, record: Record) -> None:
 
 
 def reflected_target(record: Record) -> np.ndarray:
-    """Return the target's points (m, 2), with the second coordinate negated if the plan reflects the shapes.
+    """Return the target's points (m, 2), second coordinates negated if matched points tend to have opposite signs.
 
-    Fewer matching lines cross then.
+    Only matches within a class count. Fewer matching lines cross then.
     """
     source, target = record.source, record.target
     plan_within_classes = np.where(source.labels[:, None] == target.labels, record.result.plan, 0)

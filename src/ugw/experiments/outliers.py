@@ -40,7 +40,7 @@ class Record(Matching):
 
     @property
     def matched_labels(self) -> np.ndarray:
-        """The target's labels (m,), 0 and 1 exchanged if its moons get less than half of their mass from their label.
+        """The target's labels (m,), 0 and 1 exchanged if its moons get under half of their mass from the same label.
 
         Outliers keep label 2, and their mass does not count. An exchange of the moons is not worse, because the half
         turn that exchanges them is an isometry.
@@ -58,7 +58,7 @@ class Record(Matching):
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `HEADER` names: method, rho, three percentages, and convergence."""
+        """A line of the table: method, rho, the plan's mass, `on_outliers` and `moon_to_moon` in %, and convergence."""
         return (
             f"{self.method:<4} {format_rho(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "
             f"{self.moon_to_moon:>13.1%} {self.converged:>6}"
@@ -74,9 +74,10 @@ LEGEND = (
 def run(
     *, n: int = 150, outliers: int = 20, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0
 ) -> list[Record]:
-    """Return the results between two pairs of moons of n points: UGW for each rho (GW for ∞), last UW for `RHO_LINEAR`.
+    """Return records of UGW for each rho (GW for ∞), last UW for rho = 0.01, between two pairs of moons of n points.
 
-    UW is unbalanced Wasserstein, of the points. outliers: number of further points of the target.
+    A record has the points, rho, the `ugw.Result` and the method. UW is unbalanced Wasserstein, of the points, with the
+    same eps. outliers: number of further points of the target.
 
     >>> [(record.method, record.on_outliers < 0.5) for record in run(n=30, outliers=4)]
     [('GW', False), ('UGW', False), ('UGW', True), ('UW', True)]

@@ -101,10 +101,10 @@ def run(
 
     "task": its name; "pairs": the pairs (log2 rho1, log2 rho2); "init", "pgw": accuracies in percent of the initial
     plan and of partial GW, one for each test fold; "ugw": for each pair a list of those of UGW, test folds first, then
-    validation folds; "mass", "converged": for each pair the mean mass and the fraction of converged solves;
-    "positives": all different numbers of predicted positives, sorted; "seconds": of the processor. domains: by key, as
-    from `office_caltech10`; advance: called after each pair, for a progress bar; device: where UGW is solved; initial
-    plans and PGW are solved on the CPU.
+    validation folds; "mass", "converged": for each pair the mean mass of UGW's plans and the fraction of its solves
+    that converged, over all folds; "positives": all different numbers of predicted positives, sorted; "seconds": of the
+    processor. domains: by key, as from `office_caltech10`; advance: called after each pair, for a progress bar; device:
+    where UGW is solved; initial plans and PGW are solved on the CPU.
     """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, protocol.seeds)
@@ -135,8 +135,9 @@ def make_spaces(
 ) -> tuple[Space, Space, np.ndarray, InitialPlans]:
     """Return the batches of positives and of unlabeled points, labels and initial plans of the folds of these seeds.
 
-    A fold is a random draw. The labels, bool (folds, m), say which unlabeled points are positive; the last entry is an
-    object whose method `plans(rho1, rho2)` returns the initial plans (folds, n, m).
+    A fold is a random draw; its spaces have Euclidean distances and weights 1/n, 1/m. The labels, bool (folds, m), say
+    which unlabeled points are positive; the last entry is an object whose method `plans(rho1, rho2)` returns the
+    initial plans (folds, n, m).
     """
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
@@ -185,8 +186,8 @@ class InitialPlans:
     def plans(self, *rho: float) -> np.ndarray:
         """Return the initial plans (folds, n, m) for rho = (rho1, rho2), one for each fold, a random draw of the task.
 
-        They are exact partial transport of the points in one feature space, which does not depend on rho; between two,
-        entropic unbalanced transport between eccentricities.
+        In one feature space they are exact partial transport of the points, of mass `prior` of the task whatever rho
+        is; between two, entropic unbalanced transport between eccentricities, scaled to a mass in [1, 2).
         """
         if self.fixed is not None:
             return self.fixed
@@ -222,6 +223,8 @@ def run_all(
     steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the results of the tasks by name: those stored in `folder` are read, the others are run and stored there.
+
+    Raises InputError if a stored one was made with another protocol, or is damaged.
 
     domains: by key, None for those of `office_caltech10` on this machine; jobs: tasks that run at a time, in separate
     processes if more than one; None for the number of cores. run_task: function that runs a task and calls its last
@@ -317,7 +320,7 @@ def _write_result(file: Path, result: dict[str, Any], protocol: Protocol) -> Non
 
 
 def _read_result(file: Path, protocol: Protocol) -> dict[str, Any]:
-    """Return the results that `_write_result` wrote to `file`; raise InputError if their protocol was another one."""
+    """Return the results of a task stored in `file`; raise InputError if it is damaged or of another protocol."""
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
         is_same = result.pop("fingerprint") == protocol.fingerprint
@@ -340,9 +343,9 @@ def reproduce(
 ) -> None:
     """Run tasks of positive-unlabeled learning, print a table with `echo`, and write pu.png and pu.json into `folder`.
 
-    tasks: names separated by commas, None for all; quick: with the protocol `QUICK`; task_folder: where finished tasks
-    are stored and read, `folder`/pu-tasks for None; jobs: tasks at a time, None for the number of cores, 1 on a GPU;
-    device: where UGW is solved.
+    tasks: names separated by commas, None for all of the paper; quick: 4 folds and 9 pairs of rho, not 20 and 36;
+    task_folder: where finished tasks are stored and read, `folder`/pu-tasks for None; jobs: tasks at a time, None for
+    the number of cores, 1 on a GPU; device: where UGW is solved.
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)

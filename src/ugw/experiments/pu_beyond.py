@@ -29,11 +29,12 @@ TITLES = {"ugw": "UGW (2)", "minima": "best of starts", "cgw": "CGW", "mass": "m
 
 
 def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any]) -> dict[str, Any]:
-    """Return a dict of results for each method of `TITLES`, by name, "task" (its name) and "seconds" of the processor.
+    """Return results as a dict: "task", its name, "seconds" of the processor, and a dict for each of four methods.
 
-    A dict has "accuracy", list of those of the test folds in percent, "mass", the mean, "converged", a fraction, and
-    for some methods lists "value" or "log2_rho" of the folds. domains: by key, as from `office_caltech10`; advance:
-    called after each method, for a progress bar.
+    "ugw": one solve, rho = 2⁻⁵; "minima": the best of several starts; "cgw": conic plans; "mass": rho from
+    `ugw.rho_for_mass`. Their dicts have "accuracy", a list of those of the test folds in percent, "mass", the mean mass
+    of the plans, "converged", a fraction, and a list by fold: "value" for the first two, "log2_rho" for "mass".
+    domains: by key, as from `office_caltech10`; advance: called after each method, for a progress bar.
     """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, range(protocol.folds))
@@ -81,9 +82,10 @@ def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarr
 def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a dict for each task, from the results of `run` by task name.
 
-    It has the name as "task"; by method "accuracy" and "std", mean and standard deviation in percent; under "lower" the
-    number "folds" in which the best of several starts has a lower objective than one start, and "mean", the mean
-    relative decrease over all folds; and "log2_rho", the mean of method "mass", whose rho `ugw.rho_for_mass` chose.
+    It has the name as "task"; by method "accuracy" and "std", mean and standard deviation (ddof 1) in percent; under
+    "lower" the number "folds" in which the best of several starts has a lower objective than one start, and "mean", the
+    mean of 1 − best value / value of one start over all folds; and "log2_rho", the mean of method "mass", whose rho
+    `ugw.rho_for_mass` chose.
     """
     table = []
     for task in tasks:
@@ -101,7 +103,10 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
 
 def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
-    """Return the rows of `table_rows` as lines of text, last the mean gains over UGW; folds: test folds of a task."""
+    """Return the rows of `table_rows` as lines of text: two titles, a line for each task, last mean gains over UGW.
+
+    A gain is the accuracy of a method minus that of "ugw", in percentage points; folds: number of test folds.
+    """
     lines = [f"test accuracy in %, rho = 2^{LARGEST_LOG_RHOS[0]} but for the mass rule, whose mean log2 rho is given"]
     head = "".join(f"{title:<16}" for title in TITLES.values())
     lines.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")
@@ -118,9 +123,10 @@ def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
 def reproduce(
     folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, task_folder: Path, jobs: int | None
 ) -> None:
-    """Run the tasks with all methods of `TITLES`, print the table with `echo`, and write pu-beyond.json into `folder`.
+    """Run the tasks with four methods, print a table of accuracies with `echo`, and write pu-beyond.json into `folder`.
 
-    Other arguments: as for `pu.reproduce`.
+    tasks: names separated by commas, None for all of the paper; quick: 4 folds instead of 20; task_folder: where
+    finished tasks are stored and read; jobs: tasks at a time, None for the number of cores.
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)

@@ -22,10 +22,11 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int)
     """Return a row for each task and each method of `METHODS`: a dict with its numbers, in percent, on the test folds.
 
     A row has task, method, accuracy (mean) and std; for UGW log2_rho of the selected rhos, mass and converged, no
-    percentages; and if the paper has the task, paper, paper_std and difference. results: as `pu.run` returns them, by
-    task name; folds: number of test folds, the first ones, before the validation folds. ugw: the pair of rhos with the
-    best accuracy on the task's validation folds; ugw-2: `LARGEST_LOG_RHOS`, as in the paper's table; ugw-8: one pair
-    for all tasks with the same two kinds of features. Ties: the larger rhos.
+    percentages; and if the paper has the task, paper, paper_std and difference, accuracy − paper. results: as `pu.run`
+    returns them, by task name; folds: number of test folds, the first ones, before the validation folds. Methods: init,
+    initial plans; pgw, partial GW; ugw: with the pair of rhos of the best accuracy on the task's validation folds;
+    ugw-2: both rhos 2⁻⁵, as in the paper's table; ugw-8: one pair for all tasks with the same two kinds of features.
+    Ties: the larger rhos.
     """
     rows = []
     shared = {key: _best_shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}
@@ -75,10 +76,11 @@ def _best_index(scores: np.ndarray) -> int:
 
 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table as lines of text, one for each task: for each method the text of `_format_cell`.
+    """Return the table as lines of text: two titles, then for each task the accuracies in percent of all methods.
 
-    Two lines of titles come first; last is the accuracy of random labels, and before it the largest difference of
-    "ugw-2" to the paper. rows: of `table_rows`.
+    An accuracy is followed by ± deviation and, if the paper has the task, by [the paper's accuracy] and the difference.
+    Last is the accuracy of random labels, and before it the largest absolute difference of "ugw-2" from the paper, if
+    there is one. rows: of `table_rows`.
     """
     width, first = 25, 2 + max(len(row["task"]) for row in rows)
     lines = ["test accuracy in %: ours ± std, [the paper's], difference"]
@@ -115,13 +117,13 @@ def _chance_accuracy(prior: float) -> float:
 
 
 def _format_cell(row: Mapping[str, Any]) -> str:
-    """Return a row of `table_rows` as text: accuracy ± deviation, and [paper's accuracy] difference if there is one."""
+    """Return a row of `table_rows` as text: accuracy ± deviation, then if known [paper's accuracy] ours − paper's."""
     text = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
     return f"{text:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else text
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Return a bar chart of the test accuracies of three methods for each task, from the rows of `table_rows`.
+    """Return a bar chart of the test accuracies of initial plans, PGW and UGW by task, from rows of `table_rows`.
 
     Marks show the paper's accuracies, and dotted lines those of random labels.
     """

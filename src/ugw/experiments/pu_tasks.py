@@ -55,7 +55,10 @@ class Task:
 
     @property
     def published(self) -> dict[str, tuple[float, float]]:
-        """The paper's (accuracy, standard deviation) in percent by method; empty for a task that the paper lacks."""
+        """The paper's (accuracy, standard deviation) in percent by method; empty for a task that the paper lacks.
+
+        Methods: "init" (initial plans), "pgw", "ugw", "ugw-2" and "ugw-8" (UGW with 2 and 8 parameters in all).
+        """
         if self.name not in PUBLISHED:
             return {}
         return dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True))
@@ -93,7 +96,8 @@ SUBSTITUTES = {
 def parse_tasks(names: str | None) -> list[Task]:
     """Return the tasks of positive-unlabeled learning with these names, separated by commas, in order, each once.
 
-    The name "paper" (or None for all names) stands for all of `TASKS`, "substitute" for all of `SUBSTITUTES`.
+    The name "paper" (or None for all names) stands for the paper's tasks, "substitute" for those with MobileNet
+    features instead of DeCAF. Raises InputError for other names.
 
     >>> [task.prior for task in parse_tasks("surf-C:surf-W:0.1,surf-C:surf-W:0.2")]
     [0.1, 0.2]

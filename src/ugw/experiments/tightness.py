@@ -44,7 +44,7 @@ Rng = np.random.Generator
 
 
 def euclidean_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the distances (n, n) between points of the plane with a standard normal distribution."""
+    """Return the Euclidean distances (n, n) between n points of the plane with a standard normal distribution."""
     points = rng.normal(size=(n, 2))
     return cdist(points, points)
 
@@ -58,7 +58,7 @@ def sphere_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def hyperbolic_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the hyperbolic distances (n, n) of random points of the Poincaré disk, within radius 0.95."""
+    """Return the distances (n, n), curvature −1, of points uniform by area in the Poincaré disk, within radius 0.95."""
     angle, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
     points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     height = 1 - radius**2
@@ -74,12 +74,12 @@ def tree_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def graph_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the path lengths (n, n) of a connected Erdős–Rényi graph with mean degree 3."""
+    """Return the path lengths (n, n), in edges, of a connected Erdős–Rényi graph, edges with probability 3/n."""
     return _connected_paths(lambda: np.triu(rng.random((n, n)) < 3 / n, k=1))
 
 
 def bipartite_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the path lengths (n, n) of a connected random bipartite graph: a third of the nodes against the others."""
+    """Return the path lengths (n, n), in edges, of a connected random graph between n // 3 nodes and the others."""
     side = np.arange(n) < n // 3
     return _connected_paths(lambda: (side[:, None] & ~side) & (rng.random((n, n)) < 0.6))
 
@@ -170,7 +170,12 @@ class Row:
 
     @property
     def line(self) -> str:
-        """A line of the table whose columns `HEADER` names: the kind, and the five fractions in percent."""
+        """A line of the table: the kind of spaces, and five percentages.
+
+        Spaces of negative type; solves with entropy that end with two equal plans; runs without entropy that do; runs
+        whose pair of plans costs less than either plan; pairs of spaces where this holds for the lowest costs of all
+        runs.
+        """
         fractions = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
         return f"{self.kind:<16} {fractions} {self.lower:>14.1%} {self.lowest:>14.1%}"
 
@@ -190,8 +195,10 @@ def run(
 ) -> list[Row]:
     """Return for each kind of spaces the fractions of solves that end with two equal plans, with and without entropy.
 
-    The other fields of `Row` are fractions too, all measured on `pairs` pairs of random spaces of n points.
-    kinds: keys of `KINDS`; starts: runs of `alternate_assignments` for each pair, from random permutations.
+    Further fractions: spaces of negative type; runs without entropy that end with F(π, γ) below F(π, π) and F(γ, γ);
+    and pairs of spaces for which the lowest F(π, γ) of all runs is below the lowest F(π, π). F: distortion of two plans
+    π, γ. All are measured on `pairs` pairs of random spaces of n points. kinds: names such as "tree", keys of `KINDS`;
+    starts: runs of `alternate_assignments` for each pair, from random permutations.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower
@@ -219,7 +226,8 @@ def run(
 def _entropic_fraction(spaces: list[np.ndarray]) -> float:
     """Return the fraction of UGW solves from random plans, over all pairs and `RHOS`, that end with two equal plans.
 
-    spaces: distances (n, n); the pairs are spaces 0 and 1, 2 and 3, and so on.
+    Equal: with an L1 distance below 1e-3 of their mass. spaces: distances (n, n); the pairs are spaces 0 and 1, 2 and
+    3, and so on.
     """
     x, y = (ugw.Space.stack([ugw.Space.from_distances(d) for d in side]) for side in (spaces[::2], spaces[1::2]))
     same = []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan_array(result: Any) -> np.ndarray:
-    """Return the plan (n, m) of a Result, or the given plan, as a float64 array; raise InputError for a batch."""
+    """Return the plan (n, m) of a Result, or the given plan, unscaled, as a float64 array; InputError for a batch."""
     array = as_array("the plan", getattr(result, "plan", result))
     if array.ndim != 2 or array.size == 0:
         raise InputError(
@@ -79,7 +79,7 @@ def drawable_points(name: str, points: Any) -> np.ndarray:
 
 
 def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
-    """Return the first k principal coordinates (n, k) of points (n, d), the largest variance first, 0 beyond d."""
+    """Return the first k principal coordinates (n, k) of centered points (n, d), largest variance first, 0 beyond d."""
     left, sizes, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     return np.pad(left * sizes, ((0, 0), (0, k)))[:, :k]
 
@@ -87,8 +87,8 @@ def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
 def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
     """Return points (n, k) whose distances approximate `distances` (n, n), by classical multidimensional scaling.
 
-    With more than `STYLE.max_mds_landmarks` points, those at evenly spaced indices are scaled as landmarks, and the
-    others are placed by their distances to these.
+    With more than 1000 points, 1000 at evenly spaced indices are scaled as landmarks, and the others are placed by
+    their distances to these.
     """
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
     return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
@@ -97,8 +97,8 @@ def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
 def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Return (name, steps, values) of each convergence curve of a Result or Barycenter; only positive values are kept.
 
-    Steps count from 1. The curves are |objective − final value| / |final value|, the relative change of the plan (of a
-    Barycenter: of the distances), and the residual of the inner solver.
+    Steps count from 1. The three curves are |objective − final value| / |final value|, without the last step, the
+    relative change of the plan (of a Barycenter: of the distances), and the residual of the inner solver.
     """
     if not hasattr(result, "history"):
         raise InputError(f"convergence draws a Result, got {type(result).__name__}")
@@ -121,8 +121,8 @@ def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
 def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:
     """Return for each point of both sides, (n,) and (m,), the mass that it sends or receives divided by its weight.
 
-    weights: pair of arrays (n,), (m,), each of which may be None for equal weights with the mass of the plan (n, m). A
-    point without weight has 0.
+    weights: pair of arrays (n,), (m,), each of which, or the pair, may be None for equal weights with the mass of the
+    plan (n, m). A point without weight has 0.
     """
     fractions = []
     pair = (None, None) if weights is None else as_pair("weights", weights)
@@ -164,7 +164,10 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
 
 
 def as_colors(values: np.ndarray) -> np.ndarray:
-    """Return RGB colors (n, 3) in [0, 1]: values (n,) by the colormap from minimum to maximum; RGB clipped."""
+    """Return RGB colors (n, 3) in [0, 1]: values (n,) by the colormap from minimum to maximum; RGB (n, 3) clipped.
+
+    Equal values (n,) get the middle of the colormap. Raises InputError for other shapes.
+    """
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
@@ -201,7 +204,7 @@ def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
 
 
 def dot_area(n: int) -> float:
-    """Return the area, in points², of each dot of a picture with n dots."""
+    """Return the area, in typographic points², of each dot of a picture with n dots: 6000/n, at least 4, at most 50."""
     return float(np.clip(STYLE.dot_area_total / n, STYLE.min_dot_area, STYLE.max_dot_area))
 
 

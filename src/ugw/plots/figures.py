@@ -117,7 +117,7 @@ def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 def _place_side_by_side(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return both clouds, (n, d) and (m, d), padded to d = 2 or 3 and moved so that they do not overlap.
 
-    Their bounding boxes are centered at 0, then y is moved along one axis by half of both extents and a gap.
+    Their bounding boxes are centered at 0, then y is moved to the right or down by half of both extents and a gap.
     """
     d = max(2, x.shape[1], y.shape[1])
     x, y = (np.pad(cloud, ((0, 0), (0, d - cloud.shape[1]))) for cloud in (x, y))
@@ -146,7 +146,7 @@ def _select_lines(coupling: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int
 
 
 def _spread_indices(points: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of `count` of the points (n, d) that are far from each other (farthest-point sampling)."""
+    """Return the indices of `count` (at most n) points (n, d) far from each other, by farthest-point sampling."""
     positions = torch.from_numpy(np.asarray(points, dtype=np.float64))
 
     def column(index: torch.Tensor) -> torch.Tensor:
@@ -340,6 +340,8 @@ def node_count(graph: Any) -> int:
 
 def layout(graph: networkx.Graph) -> np.ndarray:
     """Return positions (n, 2) of the nodes: their attributes `pos`, or `x` and `y`, or a deterministic layout.
+
+    That is by path lengths (Kamada–Kawai) up to 150 nodes, and by springs for more.
 
     >>> import networkx
     >>> layout(networkx.path_graph(3)).shape

@@ -23,7 +23,7 @@ class SceneTransform:
     shift: np.ndarray  # (3,)
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
-        """Return the positions (n, 3) in the 3-D picture of points (n, 1 to 3), scaled, rotated and shifted."""
+        """Return positions (n, 3) in the 3-D picture, scale·(p − center)·rotation + shift, of points p (n, 1 to 3)."""
         rotated = self.scale * (pad_dimensions(points, self.dim) - self.center) @ self.rotation
         return np.pad(rotated, ((0, 0), (0, 3 - self.dim))) + self.shift
 
@@ -58,6 +58,7 @@ class Arrangement:
 def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
     """Return the maps of points x (n, 1 to 3) and y (m, 1 to 3) into one 3-D picture, with flags about its layout.
 
+    Flags: `is_flat`, two parallel planes; `is_stacked`, x above y, else to its left; `has_one_scale`, for both.
     pairs: matched points with plan entries; y is rotated so that they are close. Two flat spaces are drawn in two
     parallel planes. Otherwise both face the viewer with their wide side, above or beside each other, whichever leaves
     more room.

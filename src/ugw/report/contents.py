@@ -23,9 +23,9 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
     """Return the data of a report page as values of JSON types by name, for its script page.js.
 
     "sides": a dict for each space with lists of points (positions, labels, matches, masses, colors); "pairs" to draw;
-    "mass" of the plan; flags about the layout; "curves" of convergence. A list has the drawn points of the side, at
-    most `limit`, then points that are only ends of matches; indices are positions in these lists. views: of both
-    spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None.
+    "mass" of the plan; bools "flat", "stacked", "oneScale" about the layout; "curves" of convergence. A list has the
+    drawn points of the side, at most `limit`, then points that are only ends of matches; indices are positions in these
+    lists. views: of both spaces; colors: (n,) numbers or (n, 3) RGB of the first space, None for a gradient along it.
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side) for side in result.marginals]

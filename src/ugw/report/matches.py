@@ -44,9 +44,9 @@ def row_reader(plan: Any, side: int) -> ReadRows:
 def largest_matches(read_rows: ReadRows, points: np.ndarray, kept_fractions: np.ndarray, width: int) -> Matches:
     """Return for each of k points the largest entries of its row of the plan and their columns, largest first.
 
-    A point has at most `matches_per_point` matches: positive entries that are at least `min_relative_match` times the
-    largest one of the row, equal ones in the order of their partners. It has none if it sends or receives less than
-    `min_kept_fraction` of its weight. These limits are fields of REPORT_CONFIG.
+    A point has at most 10 matches: positive entries that are at least 0.001 times the largest one of the row, equal
+    ones in the order of their partners. It has none if it sends or receives less than 1 % of its weight. These limits
+    are fields of REPORT_CONFIG.
     points: (k,) indices; kept_fractions: (n,), the fraction of its weight that each point of the space sends or
     receives; width: length of a row, the number of points of the opposite space.
     """
@@ -89,9 +89,10 @@ class MatchPairs:
 def merge_matches(x: Matches, y: Matches, max_pairs: int) -> MatchPairs:
     """Return the index pairs (i, j), with plan entries, of the matches of points of both spaces, at most `max_pairs`.
 
-    x, y: the matches of points of the first and of the second space; a pair that is in both is returned once.
-    First come the largest matches of each point, then the second largest, and so on, each ordered by mass: ordered by
-    mass alone, the first thousand could all belong to a few points.
+    `n_first` is the number of those at the beginning that are the largest match of one of their points. x, y: matches
+    of points of the first and of the second space; a pair that is in both is returned once. First come the largest
+    matches of each point, then the second largest, and so on, each ordered by mass: ordered by mass alone, the first
+    thousand could all belong to a few points.
     """
     counts_x, counts_y = ([len(partners) for partners in side.partners] for side in (x, y))
     i = np.concatenate([np.repeat(x.points, counts_x), *y.partners]).astype(int)

@@ -150,14 +150,14 @@ def _table_row(name: str, text: str, *, inner: bool = False) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return str(value), but floats with six significant digits, 1.0 as "1", and sequences separated by commas."""
+    """Return str(value), but floats with six significant digits, 1.0 as "1", tuples and lists separated by commas."""
     if isinstance(value, tuple | list):
         return ", ".join(_format_value(part) for part in value)
     return f"{float(value):.6g}" if isinstance(value, Real) and not isinstance(value, int) else str(value)
 
 
 def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> list[str]:
-    """Return sentences that explain the drawing: positions, omitted points, scales and matches.
+    """Return a list of sentences that explain the drawing: positions, omitted points, scales and matches.
 
     names: of both spaces; data: points, matches and values of the page, by name.
     """

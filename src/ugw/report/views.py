@@ -92,7 +92,7 @@ class View:
 
     @cached_property
     def positions_and_note(self) -> tuple[np.ndarray, str]:
-        """Positions (n, 1 to 3) of all points, and a note on how they were computed, "" if they were given."""
+        """Positions (n, 1 to 3) of all points, and a note on how they were computed, "" for given coordinates."""
         if self.places is not None:
             return drawable_points("places", self.places), ""
         if self.graph is not None:
