@@ -192,8 +192,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
         """Return points (k, ·) of one side, 0 for X and 1 for Y, projected to the space of the opposite side, (k, ·).
 
-        Raises InputError if that side has no points. data: an array or an AnnData, or the fitted Space for all its
-        points; name: "X" or "Y", for errors.
+        A fitted point becomes the mean of the opposite points weighted by the plan, NaN if it has no mass there; a new
+        point gets the projection of the nearest fitted one. Raises InputError if the opposite side has no points, or
+        if `data` are points and their own side has none. side: that of `data`, an array or an AnnData, or the
+        fitted Space for all its points; name: "X" or "Y", for errors.
         """
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_

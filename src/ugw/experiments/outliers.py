@@ -90,7 +90,11 @@ def run(
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """Return a picture with one panel for each record; red lines join different moons."""
+    """Return a picture with one panel for each record: both clouds, joined by lines between matched points.
+
+    A line is red if the label of the source's point differs from that of the target's in `matched_labels`, such as a
+    line from a moon to an outlier.
+    """
     canvas = Figure(figsize=(2.7 * len(records), 5.0), layout="constrained")
     canvas.get_layout_engine().set(h_pad=0.1)
     for ax, record in zip(canvas.subplots(1, len(records)), records, strict=True):

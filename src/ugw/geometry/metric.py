@@ -121,7 +121,10 @@ class DenseMetric:
         return torch.cat(products, dim=-1).mT if len(products) > 1 else products[0].mT
 
     def columns(self, index: Tensor) -> Tensor:
-        """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
+        """Return the columns D[:, index]: (n, k) if neither D nor index has a batch dimension, else (B, n, k).
+
+        index: (k,), the same for all items, or (B, k).
+        """
         if self.batched and index.ndim == 2:
             return torch.take_along_dim(self.matrix, index[:, None, :], dim=-1)
         if self.batched:

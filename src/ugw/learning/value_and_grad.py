@@ -41,9 +41,10 @@ class SolveArguments:
 
     @property
     def partial_sides(self) -> tuple[TV | Mass, TV | Mass] | None:
-        """The divergences of both sides of a partial problem if rho is TV or Mass, else None.
+        """The divergences of both sides of a partial problem, or None if rho neither is nor contains TV or Mass.
 
-        One TV or Mass stands for both sides, so the pair has it twice; rho may be a tuple of two TV.
+        One TV or Mass stands for both sides, so the pair has it twice; rho may be a tuple of two TV. Any other tuple
+        that contains TV or Mass raises InputError.
         """
         return partial_divergences(self.rho)
 

@@ -188,7 +188,7 @@ def _entries(metric: Metric) -> Tensor:
 
 
 def _with_padded_rows(matrices: Tensor) -> Tensor:
-    """Return a copy of matrices (..., n, m) with rows padded with zeros to a multiple of 8 entries."""
+    """Return a copy of matrices (..., n, m) with zero columns added, (..., n, k): k is m rounded up to 8, 16, ..."""
     padded = matrices.new_zeros(*matrices.shape[:-1], native.padded_size(matrices.shape[-1]))
     padded[..., : matrices.shape[-1]] = matrices
     return padded

@@ -104,9 +104,10 @@ def take_compiled_step(steps: CompiledSteps, iterate: Iterate) -> tuple[Iterate,
 
 
 def take_step(context: Context, iterate: Iterate) -> tuple[Iterate, loop.Report]:
-    """Return the plan, its L1 change and relative duality gap after one Frank–Wolfe step, and status and numbers.
+    """Return the new `Iterate` (plan, its L1 change, relative duality gap) of a Frank–Wolfe step, and its `Report`.
 
-    The gap is that of the plan before the step; plan and change are in units of sqrt(m(a) m(b)).
+    The report has the status, objective, change, gap (as "residual") and mass of each item. The gap is that of the plan
+    before the step; plan and change are in units of sqrt(m(a) m(b)).
     The step length minimizes the objective on the segment exactly. A plan that no linear step improves is improved by
     swaps of two pairs, and has converged if no swap lowers the objective.
     """
