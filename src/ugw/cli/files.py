@@ -144,7 +144,10 @@ _MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"
 
 
 def _header_width(i: int, line: str, delimiter: str) -> int | None:
-    """Return the number of column names in line i of a file, None for a row of numbers, InputError for neither."""
+    """Return the number of column names in line i of a file, None for a row: a line with any field that is a number.
+
+    InputError for other lines that are not all names, and for an empty first of several fields.
+    """
     fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
     if len(fields) > 1 and not fields[0]:
         raise InputError(

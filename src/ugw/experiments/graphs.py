@@ -86,7 +86,8 @@ class GraphMatching:
     def numbers(self) -> dict[str, Any]:
         """Title, mass, fractions, number of unmatched nodes, value, distortion and convergence, for a JSON file.
 
-        Keys: title, mass, received (by part), part_to_part, discarded_nodes, value, distortion, converged.
+        Keys: title, mass, received (a dict, target part → fraction of its weight), part_to_part (a number, the share of
+        the mass that goes to the part of the same name), discarded_nodes, value, distortion, converged.
         """
         return {
             "title": self.title,

@@ -113,7 +113,10 @@ class StreamingUGW(UGW):
 
     @cached_property
     def right(self) -> Tensor:
-        """The right basis of costs, (B, m, s), see `left`: signed squared norms and points of y, features if fused."""
+        """The right basis of costs, (B, m, s): columns h (signed squared norms), points of y, its features if fused.
+
+        Costs are row_i + col_j + (left core rightᵀ)_ij, with `left` of x. h_j = Σ_k sign_k φ_jk², as for x.
+        """
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
