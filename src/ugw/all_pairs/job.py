@@ -120,10 +120,11 @@ class ResultMatrix:
                     target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
-        """Write the results of a block into the matrices, and append texts about its failures to `self.failures`.
+        """Write results of a block into `pair_columns`, of pairs (x, x) into `self_columns`, and append its failures.
 
-        If (y, x) has the result of (x, y), both entries are written. columns: arrays of the solved pairs, by name;
-        failures: (position in the block, error message) of the others.
+        If (y, x) has the result of (x, y), both entries are written; entries of failed pairs are not changed. columns:
+        arrays of the solved pairs, by name; failures: (position in the block, error message) of the others, appended to
+        `self.failures` as (label of the pair, error message).
         """
         all_rows, all_cols = self.job.list_indices(block)
         rows, cols = (np.delete(side, [k for k, _ in failures]) for side in (all_rows, all_cols))

@@ -318,9 +318,10 @@ def solve_self_pairs(x: Space, options: Options) -> Columns:
 
 
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
-    """Return the columns of pairs (x, x) of value 0 by name: mass (P,), status CONVERGED, is_metric 1, others 0.
+    """Return the columns of pairs (x, x) of value 0 by name: the mass as an array (P,), others as one number for all.
 
-    The mass is the total weight of x, or if rho is a `ugw.Mass` the number in it.
+    These are status CONVERGED, is_metric 1, and value, n_iter, distance and sign_scale 0. The mass is the total weight
+    of x, or if rho is a `ugw.Mass` the number in it.
     """
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])

@@ -55,5 +55,5 @@ class PlanState(BatchRecord):
         return replace(self, log_mass=self.reported_log_mass)
 
     def with_log_mass(self, log_mass: Tensor) -> PlanState:
-        """Return the state with another log mass (B,), which the result has as well."""
+        """Return the state with `log_mass` and `reported_log_mass` both set to log_mass (B,), the rest unchanged."""
         return replace(self, log_mass=log_mass, reported_log_mass=log_mass)

@@ -188,7 +188,7 @@ def _entries(metric: Metric) -> Tensor:
 
 
 def _with_padded_rows(matrices: Tensor) -> Tensor:
-    """Return a copy of matrices (..., n, m) with zero columns added, (..., n, k): k is m rounded up to 8, 16, ..."""
+    """Return a copy of matrices (..., n, m) with zero columns added, (..., n, k): k is the next multiple of 8 ≥ m."""
     padded = matrices.new_zeros(*matrices.shape[:-1], native.padded_size(matrices.shape[-1]))
     padded[..., : matrices.shape[-1]] = matrices
     return padded

@@ -165,9 +165,10 @@ class _CompiledRun:
     def _set_arrays(
         self, parameters: Tensor, numbers: Tensor, potentials: tuple[Tensor, Tensor], *, n_matrices: int
     ) -> None:
-        """Set the arrays of the run, with those of `n_matrices` kinds of matrices, (B, 3, n, m) each, not yet filled.
+        """Set the arrays of the run; `_matrices` gets `n_matrices` arrays of zeros (B, 3, n, m), float64, to be filled.
 
-        parameters, numbers: the C++ records `Parameters` and `IterateNumbers`, (B, fields); potentials: (B, n), (B, m).
+        They are, in this order, plans, their local costs, and the costs at which steps are linearized. parameters,
+        numbers: the C++ records `Parameters` and `IterateNumbers`, (B, fields); potentials: (B, n), (B, m).
         """
         sizes = (self._problem.sizes or ((self._n, self._m),)) if self._conic is None else self._conic.sizes
         distances = () if self._conic is not None else stored_matrices(self._inputs)
