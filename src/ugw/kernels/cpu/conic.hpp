@@ -35,21 +35,6 @@ static void lift_factors(const double* log_weights, const double* p, double shar
         store(factor + i, exp(finite_or_zero(share * (load(log_weights + i) - log(load(p + i))))));
 }
 
-// Row and column sums of a plan.
-static void sum_sides(Matrix plan, int n, int m, double* p1, double* p2) {
-    std::fill(p1, p1 + pad(n), 0.0);
-    std::fill(p2, p2 + pad(m), 0.0);
-    for (int i = 0; i < n; ++i) {
-        Vec total = {};
-        for (int j = 0; j < pad(m); j += LANES) {
-            const Vec p = load(plan.row(i) + j);
-            total += p;
-            store(p2 + j, load(p2 + j) + p);
-        }
-        p1[i] = sum_lanes(total);
-    }
-}
-
 // memory.lift = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), the lift w(p) of a plan p; returns <k, w(p)>.
 static double lift_plan(const Item& item, Matrix plan, Matrix k, ConicMemory& memory) {
     const double share = item.conic.parameters->rho_share;

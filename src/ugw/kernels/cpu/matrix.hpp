@@ -133,6 +133,21 @@ static double sum(const double* values, int count) {
     return sum_lanes(total);
 }
 
+// Row and column sums of a plan.
+static void sum_sides(Matrix plan, int n, int m, double* p1, double* p2) {
+    std::fill(p1, p1 + pad(n), 0.0);
+    std::fill(p2, p2 + pad(m), 0.0);
+    for (int i = 0; i < n; ++i) {
+        Vec total = {};
+        for (int j = 0; j < pad(m); j += LANES) {
+            const Vec p = load(plan.row(i) + j);
+            total += p;
+            store(p2 + j, load(p2 + j) + p);
+        }
+        p1[i] = sum_lanes(total);
+    }
+}
+
 // Σ u_ij v_ij.
 static double dot(Matrix u, Matrix v, int rows, int cols) {
     Vec total = {};

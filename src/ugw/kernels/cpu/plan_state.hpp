@@ -13,21 +13,6 @@ struct StateMemory {
     static std::size_t size(int n, int m) { return std::size_t(n) * pad(m) + 2 * std::size_t(pad(n) + pad(m)); }
 };
 
-// Row and column sums of a plan, in memory.p1 and memory.p2.
-static void compute_marginals(const Item& item, Matrix plan, StateMemory& memory) {
-    for (int j = 0; j < pad(item.m); ++j) memory.p2[j] = 0.0;
-    for (int i = 0; i < item.n; ++i) {
-        Vec total = {};
-        for (int j = 0; j < pad(item.m); j += LANES) {
-            const Vec p = load(plan.row(i) + j);
-            total += p;
-            store(memory.p2 + j, load(memory.p2 + j) + p);
-        }
-        memory.p1[i] = sum_lanes(total);
-    }
-    for (int i = item.n; i < pad(item.n); ++i) memory.p1[i] = 0.0;
-}
-
 // local_cost = (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx·plan·Dy; returns <local_cost, plan>. memory.p1, memory.p2 are given.
 static double compute_local_cost(const Item& item, Matrix plan, StateMemory& memory, Matrix local_cost) {
     const int n = item.n, m = item.m;
@@ -117,7 +102,7 @@ static PlanNumbers state_of_plan(
 ) {
     const int n = item.n, m = item.m;
     PlanNumbers numbers;
-    compute_marginals(item, plan, memory);
+    sum_sides(plan, n, m, memory.p1, memory.p2);
     const double mass = sum(memory.p1, n);
     numbers.distortion = compute_local_cost(item, plan, memory, local_cost) / (mass * mass);
     numbers.kl_a = kl(memory.p1, item.a, mass, n);

@@ -92,7 +92,7 @@ static double run_candidate(
         copy(item.plan(k), n, m, plan);
         if (!normalize(plan, n, m)) return INFINITE;
     }
-    compute_marginals(item, plan, memory.step.state);
+    sum_sides(plan, item.n, item.m, memory.step.state.p1, memory.step.state.p2);
     const double value = penalized_objective(level, item, iterate.state, memory.step.state);
     return std::isfinite(value) ? value : INFINITE;
 }
