@@ -14,7 +14,7 @@ from torch import Tensor
 from .config import UTILS_CONFIG
 
 _constants: OrderedDict[Any, Tensor] = OrderedDict()  # the most recently used last
-_recordings: list[list[Tensor]] = []  # the lists of the open `record_constants` contexts
+_open_lists: list[list[Tensor]] = []  # the lists of the open `record_constants` contexts
 _lock = Lock()  # held while either of them is read or changed
 
 
@@ -27,8 +27,8 @@ def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
         _constants[key] = constant
         while len(_constants) > UTILS_CONFIG.max_constants:
             _constants.popitem(last=False)
-        for recording in _recordings:
-            recording.append(constant)
+        for used in _open_lists:
+            used.append(constant)
     return constant
 
 
@@ -38,14 +38,14 @@ def record_constants() -> Iterator[list[Tensor]]:
 
     A captured CUDA graph reads them where they are, and must hold them as long as it is used.
     """
-    recording: list[Tensor] = []
+    used: list[Tensor] = []
     with _lock:
-        _recordings.append(recording)
+        _open_lists.append(used)
     try:
-        yield recording
+        yield used
     finally:
-        with _lock:  # other threads may have opened recordings with equal contents
-            _recordings[:] = [other for other in _recordings if other is not recording]
+        with _lock:  # other threads may have opened lists with equal contents
+            _open_lists[:] = [other for other in _open_lists if other is not used]
 
 
 def clear_constants() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.pytree import take
 from ..problems.partial.gw import PartialGW
-from ..solvers.compiled_frank_wolfe import CompiledSteps, has_compiled_steps
+from ..solvers.compiled_frank_wolfe import CompiledSteps
 from ..solvers.frank_wolfe import FrankWolfe, Iterate, descend_by_swaps, make_step
 from .config import INITIALIZER_CONFIG
 from .plans import anchor_orders, north_west_corner
@@ -48,8 +48,8 @@ class _Moves:
         """Prepare the constants of swaps, and those of a step of at most `max_steps` plans of each item."""
         scale, tol = problem.gap_scale(), problem.gap_resolution().clamp(min=FrankWolfe().tol)
         self._problem, self._min_decrease, self._max_steps = problem, scale * tol, max_steps
-        self._swaps = CompiledSteps(problem, scale, tol) if has_compiled_steps(problem) else None
         index = self._items(max_steps)
+        # Each item has `max_steps` places, so that its steps have arrays of their own; swaps use the first of them.
         self._repeated = problem.take(index)
         self._step, self._context = make_step(self._repeated, scale[index], tol[index])
 
@@ -60,17 +60,17 @@ class _Moves:
         """
         count = rows.shape[1]
         index, orders = self._items(count), (rows.flatten(0, 1), cols.flatten(0, 1))
-        if self._swaps is None:
+        if not isinstance(self._context, CompiledSteps):
             plans = north_west_corner(self._problem.take(index), *orders)
             return self.swap(plans.unflatten(0, (-1, count)))
-        return _by_item(self._swaps.take(index).swap_from_vertices(*orders), count)
+        return _by_item(self._context.take(index * self._max_steps).swap_from_vertices(*orders), count)
 
     def swap(self, plans: Tensor) -> tuple[Tensor, Tensor]:
         """Return plans (B, S, n, m) of mass 1 after swaps, and their objectives (B, S)."""
         count = plans.shape[1]
         index = self._items(count)
-        if self._swaps is not None:
-            return _by_item(self._swaps.take(index).swap_from_plans(plans.flatten(0, 1)), count)
+        if isinstance(self._context, CompiledSteps):
+            return _by_item(self._context.take(index * self._max_steps).swap_from_plans(plans.flatten(0, 1)), count)
         repeated = self._problem.take(index)
         state = repeated.state_of_plan(plans.flatten(0, 1))
         state, _ = descend_by_swaps(repeated, state, self._min_decrease[index])
